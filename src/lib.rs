@@ -1,0 +1,6 @@
+//! A flash-sale stock service that neither oversells nor undersells.
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+pub mod domain;
