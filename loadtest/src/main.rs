@@ -1,0 +1,3 @@
+//! The load tool.
+
+fn main() {}

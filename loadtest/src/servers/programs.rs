@@ -1,0 +1,52 @@
+//! Where the servers' programs are.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+/// The first `name` in `PATH`.
+pub(super) fn in_path(name: &str) -> Option<PathBuf> {
+    let directories = env::var_os("PATH")?;
+    env::split_paths(&directories)
+        .map(|directory| directory.join(name))
+        .find(|path| path.is_file())
+}
+
+/// The path of `redis-server`.
+///
+/// # Errors
+/// Says in one line what to install.
+pub(super) fn redis_server() -> Result<PathBuf> {
+    in_path("redis-server").context(
+        "redis-server is not in PATH; install it with `apt-get install redis-server` (Debian, \
+         Ubuntu), `dnf install redis` (Fedora) or `brew install redis` (macOS)",
+    )
+}
+
+/// The directory that holds `initdb`, `postgres` and `psql`.
+///
+/// Debian keeps them out of `PATH`, one directory for each version; the newest wins. A link in
+/// `PATH` is followed, since its neighbours need not be linked too.
+///
+/// # Errors
+/// Says in one line what to install.
+pub(super) fn postgres_directory() -> Result<PathBuf> {
+    let linked = in_path("initdb").and_then(|path| fs::canonicalize(path).ok());
+    let found = linked.and_then(|path| path.parent().map(Path::to_path_buf));
+    found.or_else(newest_debian_directory).context(
+        "PostgreSQL's initdb is neither in PATH nor in /usr/lib/postgresql/*/bin; install it with \
+         `apt-get install postgresql` (Debian, Ubuntu) or `brew install postgresql` (macOS)",
+    )
+}
+
+fn newest_debian_directory() -> Option<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
+    let number = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
+    versions
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.join("bin/initdb").is_file())
+        .max_by_key(number)
+        .map(|path| path.join("bin"))
+}
