@@ -1,3 +1,110 @@
-//! The load tool.
+//! The load tool's command line.
 
-fn main() {}
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, Parser, Subcommand};
+use loadtest::demo::{self, DemoOptions};
+use loadtest::judge::Verdict;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Exit code for a command line that cannot be understood (`EX_USAGE`).
+const EXIT_USAGE: u8 = 64;
+
+/// Load for Stockade, judged: truth before speed.
+///
+/// Exit codes: 0 the sale was exact, 1 it was not, 2 that could not be found out, 64 wrong usage.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a real flash sale on a private redis-server and SQLite, and judge it
+    ///
+    /// Everything is started on free ports in temporary directories and gone afterwards.
+    Demo(DemoArgs),
+}
+
+#[derive(Debug, Args)]
+struct DemoArgs {
+    /// End after the sale, instead of leaving the service up to be tried
+    #[arg(long)]
+    once: bool,
+    /// Buyers, who come all at once
+    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    buyers: u32,
+    /// Units on sale
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    stock: u32,
+    /// Seconds for which an order waits for its payment; 0 confirms at once
+    #[arg(long, default_value_t = 0)]
+    hold_seconds: u32,
+    /// Let buyers be known by the header X-Buyer-Id instead of a signed token
+    #[arg(long)]
+    trust_buyer_header: bool,
+    /// The service's program [default: beside this one]
+    #[arg(long, value_name = "PATH")]
+    stockade_binary: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are errors to clap, too, but not to us.
+            let usage = error.use_stderr();
+            drop(error.print());
+            return if usage {
+                ExitCode::from(EXIT_USAGE)
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    match run(cli) {
+        Ok(verdict) => ExitCode::from(verdict.exit_code()),
+        Err(error) => {
+            eprintln!("loadtest: {error:#}");
+            ExitCode::from(Verdict::Unknown.exit_code())
+        }
+    }
+}
+
+#[tokio::main]
+async fn run(cli: Cli) -> Result<Verdict> {
+    let Command::Demo(args) = cli.command;
+    // Before anything is started, so that no signal finds us with children and no plan.
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for Ctrl-C")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?;
+    let told_to_end = async {
+        tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+    };
+    let mut told_to_end = std::pin::pin!(told_to_end);
+    let options = DemoOptions {
+        buyers: args.buyers,
+        stock: args.stock,
+        hold_seconds: args.hold_seconds,
+        trust_buyer_header: args.trust_buyer_header,
+        stockade_binary: args.stockade_binary,
+    };
+    // Whatever has been started ends when the future that holds it is dropped.
+    let demo = tokio::select! {
+        demo = demo::run(&options) => demo?,
+        () = &mut told_to_end => anyhow::bail!("told to end before there was a verdict"),
+    };
+    let verdict = demo.verdict();
+    if !args.once {
+        println!(
+            "{}\nThe service stays up until Ctrl-C.",
+            demo.things_to_try()?
+        );
+        told_to_end.await;
+    }
+    demo.end().await?;
+    Ok(verdict)
+}

@@ -2,7 +2,7 @@
 //!
 //! Everything started here lives in its own temporary directory and listens only on a Unix socket
 //! or a free loopback port. It ends when its value is dropped, also while a test panics; and when
-//! this whole process dies without running a destructor, the [reaper] ends it.
+//! this whole process dies without running a destructor, the reaper ends it.
 
 mod port;
 mod postgres;
@@ -14,6 +14,9 @@ mod redis;
 mod service;
 mod wait;
 
+use anyhow::Result;
+use tempfile::TempDir;
+
 pub use port::free_port;
 pub use postgres::{PostgresOptions, PostgresServer};
 pub use process::Process;
@@ -21,6 +24,16 @@ pub use proxy::{Address, Counts, Direction, HeldRequest, Proxy};
 pub use redis::{Append, RedisOptions, RedisServer};
 pub use service::{Service, ServiceOptions};
 pub use wait::{eventually, eventually_within};
+
+/// A temporary directory that is removed when dropped, and also when this process dies.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn directory(prefix: &str) -> Result<TempDir> {
+    let directory = tempfile::Builder::new().prefix(prefix).tempdir()?;
+    reaper::watch_directory(directory.path())?;
+    Ok(directory)
+}
 
 #[cfg(test)]
 mod tests;

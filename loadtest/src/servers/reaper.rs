@@ -54,7 +54,7 @@ rm -rf -- "$@"
 static REAPER: LazyLock<Result<Mutex<ChildStdin>>> = LazyLock::new(start);
 
 fn start() -> Result<Mutex<ChildStdin>> {
-    let mut child = Command::new("sh")
+    let mut child = Command::new("/bin/sh")
         .args(["-c", SCRIPT, "reaper"])
         .process_group(0)
         .current_dir("/")

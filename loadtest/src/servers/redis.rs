@@ -11,7 +11,7 @@ use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tempfile::TempDir;
 
-use super::{Address, Process, free_port, programs, reaper};
+use super::{Address, Process, directory, free_port, programs};
 
 /// How long a start may take, loading a large append-only file included.
 const READY_LIMIT: Duration = Duration::from_secs(30);
@@ -90,10 +90,7 @@ impl RedisServer {
 
     fn prepare(options: &RedisOptions) -> Result<Self> {
         let program = programs::redis_server()?;
-        let directory = tempfile::Builder::new()
-            .prefix("stockade-redis-")
-            .tempdir()?;
-        reaper::watch_directory(directory.path())?;
+        let directory = directory("stockade-redis-")?;
         let port = options.tcp.then(free_port).transpose()?;
         let mut command = Command::new(program);
         command

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use super::{Process, reaper};
+use super::{Process, directory};
 
 /// How long a start may take: it may have to wait for its servers and to migrate.
 const READY_LIMIT: Duration = Duration::from_secs(30);
@@ -47,10 +47,7 @@ impl Service {
     /// # Errors
     /// When it ends first, or says nothing for 30 seconds; the error carries the end of its log.
     pub async fn start(options: &ServiceOptions) -> Result<Self> {
-        let directory = tempfile::Builder::new()
-            .prefix("stockade-service-")
-            .tempdir()?;
-        reaper::watch_directory(directory.path())?;
+        let directory = directory("stockade-service-")?;
         let log = directory.path().join("service.log");
         let mut process = process(options, &log)?;
         let address = run(&mut process).await?;

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
 use super::SUPERUSER;
-use crate::servers::reaper;
+use crate::servers::directory;
 
 /// The cluster that `initdb` made; each server starts on a copy of it.
 static PRISTINE: OnceCell<PathBuf> = OnceCell::const_new();
@@ -52,10 +52,7 @@ async fn initialise(programs: &Path) -> Result<PathBuf> {
 
 /// A temporary directory that belongs to the account the server runs as.
 pub(super) fn private_directory() -> Result<TempDir> {
-    let directory = tempfile::Builder::new()
-        .prefix("stockade-postgres-")
-        .tempdir()?;
-    reaper::watch_directory(directory.path())?;
+    let directory = directory("stockade-postgres-")?;
     if let Some(account) = account()? {
         chown(
             directory.path(),
