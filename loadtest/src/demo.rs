@@ -11,9 +11,8 @@ use rand::Rng as _;
 use tempfile::TempDir;
 
 use crate::api::NewSale;
-use crate::client::{Client, SaleAction};
 use crate::judge::Verdict;
-use crate::run::{RunReport, run_opened};
+use crate::run::{RunReport, open_sale, run_opened};
 use crate::scenario::Scenario;
 use crate::servers::{RedisOptions, RedisServer, Service, ServiceOptions, directory};
 use crate::target::{BuyerAuth, Target};
@@ -164,7 +163,7 @@ async fn sell(options: &DemoOptions, target: &Target) -> Result<RunReport> {
         hold_seconds: options.hold_seconds,
         ..NewSale::default()
     };
-    let seed = rand::rng().random();
+    let seed: u64 = rand::rng().random();
     let scenario = Scenario {
         sale,
         buyers: options.buyers,
@@ -172,18 +171,13 @@ async fn sell(options: &DemoOptions, target: &Target) -> Result<RunReport> {
         ..Scenario::default()
     };
     scenario.check()?;
-    let mut client = Client::new(target, 0);
-    let sale = client
-        .create_sale(&scenario.sale)
-        .await
-        .context("cannot create the sale")?;
-    client
-        .change_sale(sale.id, SaleAction::Open)
-        .await
-        .context("cannot open the sale")?;
+    let sale = open_sale(target, &scenario).await?;
+    let (buyers, stock) = (options.buyers, options.stock);
     println!(
-        "\nsale {}: {} buyers at once, {} units\n",
-        sale.id, options.buyers, options.stock
+        "
+sale {}: {buyers} buyers at once, {stock} units, seed {seed}
+",
+        sale.id
     );
     let progress = Arc::new(Progress::default());
     let run = run_opened(target, &scenario, sale.id, Arc::clone(&progress));

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
 use loadtest::demo::{self, DemoOptions};
 use loadtest::judge::Verdict;
@@ -36,10 +37,10 @@ struct DemoArgs {
     #[arg(long)]
     once: bool,
     /// Buyers, who come all at once
-    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 2_000, value_parser = up_to(1_000_000))]
     buyers: u32,
     /// Units on sale
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    #[arg(long, default_value_t = 100, value_parser = up_to(10_000_000))]
     stock: u32,
     /// Seconds for which an order waits for its payment; 0 confirms at once
     #[arg(long, default_value_t = 0)]
@@ -50,6 +51,10 @@ struct DemoArgs {
     /// The service's program [default: beside this one]
     #[arg(long, value_name = "PATH")]
     stockade_binary: Option<PathBuf>,
+}
+
+fn up_to(limit: u32) -> RangedU64ValueParser<u32> {
+    RangedU64ValueParser::new().range(1..=u64::from(limit))
 }
 
 fn main() -> ExitCode {

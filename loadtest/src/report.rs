@@ -96,8 +96,8 @@ impl RunReport {
         }
         writeln!(
             formatter,
-            "  Response time begins when the buyer wants to buy, service time when the last attempt \
-             is\n  sent: the wait for a free connection, and retries, lie between them."
+            "  Response time begins when the buyer wants to buy, service time when the last \
+             attempt is sent:\n  the wait for a free connection, and retries, lie between them."
         )
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use tokio::time::Instant;
 
-use crate::api::{Audit, Order, Sale};
+use crate::api::{Audit, AuditVerdict, Order, Sale};
 use crate::client::{Client, SaleAction};
 use crate::judge::{Evidence, Judgement, judge};
 use crate::latency::Latency;
@@ -150,30 +150,38 @@ async fn replay(
 }
 
 /// Reads what the service says of a sale, as soon as nothing is under way any more, or after
-/// `limit`.
+/// `limit`. Until then it also waits for a process that answers.
 ///
 /// # Errors
 /// When the service cannot be asked.
 pub async fn read_books(target: &Target, sale: u32, limit: Duration) -> Result<Books> {
-    let mut client = Client::new(target, 0);
     let deadline = Instant::now() + limit;
-    loop {
-        let before = client.audit(sale).await.context("cannot audit the sale")?;
-        let orders = client
-            .sale_orders(sale)
-            .await
-            .context("cannot list the orders")?;
-        let audit = client.audit(sale).await.context("cannot audit the sale")?;
-        let settled = audit.terms.is_settled() && audit.terms == before.terms;
-        if settled || Instant::now() >= deadline {
-            let sale = client.sale(sale).await.context("cannot read the sale")?;
-            return Ok(Books {
-                sale,
-                orders,
-                audit,
-                settled,
-            });
+    for instance in 0.. {
+        let mut client = Client::new(target, instance);
+        let late = Instant::now() >= deadline;
+        match read_once(&mut client, sale).await {
+            Ok(books) if books.settled || late => return Ok(books),
+            Err(error) if late => return Err(error),
+            _ => tokio::time::sleep(SETTLE_PAUSE).await,
         }
-        tokio::time::sleep(SETTLE_PAUSE).await;
     }
+    unreachable!("the deadline passes")
+}
+
+async fn read_once(client: &mut Client, sale: u32) -> Result<Books> {
+    let before = client.audit(sale).await.context("cannot audit the sale")?;
+    let orders = client
+        .sale_orders(sale)
+        .await
+        .context("cannot list the orders")?;
+    let audit = client.audit(sale).await.context("cannot audit the sale")?;
+    let sale = client.sale(sale).await.context("cannot read the sale")?;
+    let quiet = audit.terms.is_settled() && audit.terms == before.terms;
+    let settled = quiet && audit.verdict != AuditVerdict::Unknown;
+    Ok(Books {
+        sale,
+        orders,
+        audit,
+        settled,
+    })
 }

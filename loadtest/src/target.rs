@@ -93,6 +93,12 @@ impl Target {
         self.addresses[index % self.addresses.len()]
     }
 
+    /// How many processes there are.
+    #[must_use]
+    pub fn instances(&self) -> usize {
+        self.addresses.len()
+    }
+
     /// The request header, name and value, of the administrator.
     ///
     /// # Panics

@@ -186,7 +186,7 @@ async fn run(fault: Fault) -> RunReport {
 
 #[tokio::test]
 async fn an_honest_shop_is_valid_to_the_last_unit() {
-    let report = run(Fault::None).await;
+    let report = tokio::spawn(run(Fault::None)).await.unwrap();
     let judgement = &report.judgement;
     assert_eq!(judgement.verdict, Verdict::Valid, "{report}");
     let tally = &judgement.tally;

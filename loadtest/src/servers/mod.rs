@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 pub use port::free_port;
 pub use postgres::{PostgresOptions, PostgresServer};
-pub use process::Process;
+use process::Process;
 pub use proxy::{Address, Counts, Direction, HeldRequest, Proxy};
 pub use redis::{Append, RedisOptions, RedisServer};
 pub use service::{Service, ServiceOptions};

@@ -11,7 +11,8 @@ use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 
-use super::{eventually_within, reaper};
+use super::reaper;
+use super::wait::Deadline;
 
 /// How long a process may take to end after a polite signal.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
@@ -26,7 +27,7 @@ const TAIL_BYTES: u64 = 4096;
 /// process group of its own, so that a Ctrl-C on the terminal reaches only us. Dropping the value
 /// ends it at once; if the thread is panicking, the end of its log is printed first.
 #[derive(Debug)]
-pub struct Process {
+pub(super) struct Process {
     name: &'static str,
     command: Command,
     log: PathBuf,
@@ -86,16 +87,14 @@ impl Process {
     ///
     /// # Panics
     /// When it is not running.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
+    pub(super) fn pid(&self) -> u32 {
         self.child
             .as_ref()
             .map_or_else(|| panic!("{} is not running", self.name), Child::id)
     }
 
     /// The file that holds everything the process has printed, in all runs.
-    #[must_use]
-    pub fn log_path(&self) -> &Path {
+    pub(super) fn log_path(&self) -> &Path {
         &self.log
     }
 
@@ -114,8 +113,7 @@ impl Process {
     }
 
     /// The last few kilobytes of the log.
-    #[must_use]
-    pub fn log_tail(&self) -> String {
+    pub(super) fn log_tail(&self) -> String {
         let start = self.log_length().saturating_sub(TAIL_BYTES);
         self.log_since(start)
             .unwrap_or_else(|error| format!("(no log: {error})"))
@@ -125,7 +123,7 @@ impl Process {
     ///
     /// # Errors
     /// When the process is not running.
-    pub fn signal(&self, signal: Signal) -> Result<()> {
+    pub(super) fn signal(&self, signal: Signal) -> Result<()> {
         let child = self.child.as_ref();
         let child = child.with_context(|| format!("{} is not running", self.name))?;
         let pid = Pid::from_raw(i32::try_from(child.id()).context("process id out of range")?);
@@ -149,9 +147,15 @@ impl Process {
     ///
     /// # Errors
     /// When it has not within `limit`.
-    pub async fn wait(&mut self, limit: Duration) -> Result<ExitStatus> {
+    pub(super) async fn wait(&mut self, limit: Duration) -> Result<ExitStatus> {
+        let deadline = Deadline::after(limit);
         let what = format!("{} to end", self.name);
-        eventually_within(limit, &what, async || self.exited().transpose()).await?
+        loop {
+            if let Some(status) = self.exited()? {
+                return Ok(status);
+            }
+            deadline.pause(&what).await?;
+        }
     }
 
     /// Ends the current run politely, by `signal`, and waits for it.
@@ -164,27 +168,19 @@ impl Process {
     ///
     /// # Errors
     /// When it is not running.
-    pub async fn kill9(&mut self) -> Result<()> {
+    pub(super) async fn kill9(&mut self) -> Result<()> {
         self.signal(Signal::SIGKILL)?;
         self.wait(KILL_LIMIT).await.map(drop)
     }
 
-    /// Waits for `probe` to find the process ready; a process that ends first, or is not ready
-    /// within `limit`, is an error that carries the end of its log.
-    pub(super) async fn ready<T>(
-        &mut self,
-        limit: Duration,
-        mut probe: impl AsyncFnMut(&Self) -> Option<T>,
-    ) -> Result<T> {
-        let what = format!("{} to be ready", self.name);
-        let found = eventually_within(limit, &what, async || match self.exited() {
-            Ok(None) => probe(self).await.map(Ok),
-            Ok(Some(status)) => Some(Err(anyhow::anyhow!("{} ended: {status}", self.name))),
-            Err(error) => Some(Err(error)),
-        });
-        found
-            .await
-            .and_then(|found| found)
+    /// Waits a moment for a start that is not complete yet. An error, with the end of the log, if
+    /// the process has ended instead or the deadline has passed.
+    pub(super) async fn wait_for_start(&mut self, deadline: &Deadline) -> Result<()> {
+        let waited = match self.exited()? {
+            Some(status) => Err(anyhow::anyhow!("{} ended: {status}", self.name)),
+            None => deadline.pause(&format!("{} to be ready", self.name)).await,
+        };
+        waited
             .map_err(|error| anyhow::anyhow!("{error:#}; the end of its log:\n{}", self.log_tail()))
     }
 

@@ -11,6 +11,7 @@ use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tempfile::TempDir;
 
+use super::wait::Deadline;
 use super::{Address, Process, directory, free_port, programs};
 
 /// How long a start may take, loading a large append-only file included.
@@ -109,17 +110,11 @@ impl RedisServer {
     async fn run(&mut self) -> Result<()> {
         self.process.start()?;
         let client = redis::Client::open(self.url())?;
-        self.process
-            .ready(READY_LIMIT, async |_| {
-                let mut connection = client.get_multiplexed_async_connection().await.ok()?;
-                // While it loads its append-only file it answers with an error.
-                redis::cmd("PING")
-                    .query_async::<String>(&mut connection)
-                    .await
-                    .ok()
-            })
-            .await
-            .map(drop)
+        let deadline = Deadline::after(READY_LIMIT);
+        while !answers(&client).await {
+            self.process.wait_for_start(&deadline).await?;
+        }
+        Ok(())
     }
 
     fn lost_its_port(&self) -> bool {
@@ -235,6 +230,17 @@ impl RedisServer {
     pub fn resume(&self) -> Result<()> {
         self.process.signal(Signal::SIGCONT)
     }
+}
+
+async fn answers(client: &redis::Client) -> bool {
+    let Ok(mut connection) = client.get_multiplexed_async_connection().await else {
+        return false;
+    };
+    // While it loads its append-only file it answers with an error.
+    redis::cmd("PING")
+        .query_async::<String>(&mut connection)
+        .await
+        .is_ok()
 }
 
 fn arguments(options: &RedisOptions, port: Option<u16>) -> Vec<String> {

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
+use super::wait::Deadline;
 use super::{Process, directory};
 
 /// How long a start may take: it may have to wait for its servers and to migrate.
@@ -170,12 +171,15 @@ fn process(options: &ServiceOptions, log: &Path) -> Result<Process> {
 async fn run(process: &mut Process) -> Result<SocketAddr> {
     let offset = process.log_length();
     process.start()?;
-    let announced = process
-        .ready(READY_LIMIT, async |process| announced(process, offset))
-        .await?;
-    announced
-        .parse()
-        .with_context(|| format!("the service listens on `{announced}`"))
+    let deadline = Deadline::after(READY_LIMIT);
+    loop {
+        if let Some(address) = announced(process, offset) {
+            return address
+                .parse()
+                .with_context(|| format!("the service listens on `{address}`"));
+        }
+        process.wait_for_start(&deadline).await?;
+    }
 }
 
 fn announced(process: &Process, offset: u64) -> Option<String> {

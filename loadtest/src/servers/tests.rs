@@ -10,8 +10,8 @@ use redis::AsyncCommands as _;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use super::{
-    Append, PostgresOptions, PostgresServer, RedisOptions, RedisServer, Service, ServiceOptions,
-    eventually, eventually_within,
+    Append, PostgresOptions, PostgresServer, Proxy, RedisOptions, RedisServer, Service,
+    ServiceOptions, eventually, eventually_within,
 };
 
 fn is_alive(pid: u32) -> bool {
@@ -293,4 +293,28 @@ async fn a_process_that_is_killed_leaves_neither_servers_nor_directories_behind(
 fn is_running(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     is_alive(pid) && !stat.contains(") Z ")
+}
+
+fn spawnable<T: Send>(_: T) {}
+
+#[expect(
+    dead_code,
+    reason = "it is enough that it compiles: tests spawn these futures"
+)]
+fn futures_are_spawnable(
+    redis: &mut RedisServer,
+    postgres: &mut PostgresServer,
+    service: &mut Service,
+    options: &ServiceOptions,
+) {
+    spawnable(RedisServer::start(&RedisOptions::default()));
+    spawnable(redis.restart());
+    spawnable(PostgresServer::start(&PostgresOptions::default()));
+    spawnable(PostgresServer::shared());
+    spawnable(postgres.create_database("name"));
+    spawnable(postgres.restart());
+    spawnable(Service::start(options));
+    spawnable(service.restart_with(options));
+    spawnable(service.terminate());
+    spawnable(Proxy::start(redis.address()));
 }

@@ -14,31 +14,56 @@ const INTERVAL: Duration = Duration::from_millis(5);
 ///
 /// # Errors
 /// As [`eventually_within`].
-pub async fn eventually<T>(what: &str, probe: impl AsyncFnMut() -> Option<T>) -> Result<T> {
+pub async fn eventually<T, F>(what: &str, probe: impl FnMut() -> F) -> Result<T>
+where
+    F: Future<Output = Option<T>>,
+{
     eventually_within(LIMIT, what, probe).await
 }
 
 /// The value of `probe` as soon as it has one.
 ///
-/// The probe runs at least once, and once more after the limit has passed, so that a condition
-/// that came true during a long pause of this process counts.
-///
 /// # Errors
 /// "gave up waiting for `what`" when the limit passes first.
-pub async fn eventually_within<T>(
+pub async fn eventually_within<T, F>(
     limit: Duration,
     what: &str,
-    mut probe: impl AsyncFnMut() -> Option<T>,
-) -> Result<T> {
-    let deadline = Instant::now() + limit;
+    mut probe: impl FnMut() -> F,
+) -> Result<T>
+where
+    F: Future<Output = Option<T>>,
+{
+    let deadline = Deadline::after(limit);
     loop {
-        let last = Instant::now() >= deadline;
         if let Some(value) = probe().await {
             return Ok(value);
         }
-        if last {
-            bail!("gave up waiting for {what} after {limit:?}");
+        deadline.pause(what).await?;
+    }
+}
+
+/// The bound of a loop that looks and waits in turn.
+#[derive(Debug)]
+pub(super) struct Deadline {
+    limit: Duration,
+    at: Instant,
+}
+
+impl Deadline {
+    pub(super) fn after(limit: Duration) -> Self {
+        Self {
+            limit,
+            at: Instant::now() + limit,
+        }
+    }
+
+    /// Waits a moment; an error once the deadline has passed. Whoever looks before each pause has
+    /// looked once more after a long suspension of this process.
+    pub(super) async fn pause(&self, what: &str) -> Result<()> {
+        if Instant::now() >= self.at {
+            bail!("gave up waiting for {what} after {:?}", self.limit);
         }
         tokio::time::sleep(INTERVAL).await;
+        Ok(())
     }
 }

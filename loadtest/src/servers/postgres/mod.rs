@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
+use super::wait::Deadline;
 use super::{Address, Process, free_port, programs};
 
 /// How long a start may take, recovery after a crash included.
@@ -122,16 +123,22 @@ impl PostgresServer {
 
     async fn run_once(&mut self) -> Result<()> {
         self.process.start()?;
-        let status = self.status_file();
-        self.process
-            .ready(READY_LIMIT, async |process| {
-                let lines = fs::read_to_string(&status).ok()?;
-                // The file of a killed run is still there at first. Its first line is the process
-                // id; the eighth is how pg_ctl, too, learns the state.
-                let ours = lines.lines().next()? == process.pid().to_string();
-                (ours && lines.lines().nth(7)?.trim_end() == "ready").then_some(())
-            })
-            .await
+        let deadline = Deadline::after(READY_LIMIT);
+        while !self.is_ready() {
+            self.process.wait_for_start(&deadline).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads the server's status file, from which `pg_ctl`, too, learns the state.
+    fn is_ready(&self) -> bool {
+        let status = fs::read_to_string(self.status_file()).unwrap_or_default();
+        let mut lines = status.lines();
+        // The file of a killed run is still there at first. The first line is the process id.
+        let ours = lines.next() == Some(&self.pid().to_string());
+        ours && lines
+            .nth(6)
+            .is_some_and(|state| state.trim_end() == "ready")
     }
 
     fn is_occupied(&self) -> bool {
