@@ -4,3 +4,4 @@
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 pub mod domain;
+pub mod ledger;

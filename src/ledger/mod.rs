@@ -1,25 +1,40 @@
 //! The SQL side: the authority over what was sold.
 //!
-//! One contract for every database, kept by the conformance suite in [`conformance`]. The guarantees:
+//! One contract for every database, kept by the cases in [`conformance`]. The guarantees:
 //!
 //! * **Guard.** At every commit, the units in active orders are at most the sale's quantity.
 //! * **Once.** An order id exists once; committing it again changes nothing.
 //! * **Epoch.** Nothing admitted under an older epoch can commit after [`Ledger::fence`] returned.
 //! * **One winner** between confirm, cancel and expiry; whoever loses is told who won.
-//! * **Units come back once**: the row in `stock_return` appears in the transaction that ends the order.
-//! * **Feed.** Every change of an order appears in one transaction with a number of the sale that only
-//!   grows in commit order, so that a reader that has seen number n never misses a smaller one.
+//! * **Units come back once**: the row in `stock_return` appears in the transaction that ends the
+//!   order.
+//! * **Feed.** Every change of an order appears in one transaction with a number of the sale that
+//!   only grows in commit order, so that a reader that has seen number n never misses a smaller
+//!   one.
 //!
-//! Each function is one transaction. Every transaction that changes orders ends by updating the sale's
-//! row, or begins by locking it: changes of one sale commit in the order of its change numbers.
+//! Each function is one transaction, and cancel-safe: a future that is dropped changes all or
+//! nothing. Every transaction that changes orders updates the sale's row last, or locks it before
+//! it changes orders that were there: changes of one sale commit in the order of their numbers.
 
+mod change;
 pub mod conformance;
+mod error;
+mod group;
 mod postgres;
+mod row;
+mod sql;
 mod sqlite;
+mod value;
 
 use std::time::Duration;
 
-use crate::domain::{BuyerId, NewSale, Order, OrderId, Purchase, Sale, SaleId, Timestamp};
+use crate::domain::{BuyerId, NewSale, Order, OrderId, Purchase, Sale, SaleId};
+
+pub use error::Error;
+pub use value::{
+    Adopted, Change, Commit, Committed, Count, Limits, OrderPage, Snapshot, SnapshotOrder,
+    StockReturn, Transition,
+};
 
 /// The most purchases that one transaction commits.
 pub const COMMIT_MAX: usize = 1_000;
@@ -33,154 +48,6 @@ pub enum Ledger {
     Sqlite(sqlite::Sqlite),
     /// In a PostgreSQL server.
     Postgres(postgres::Postgres),
-}
-
-/// Limits of a ledger's connections.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Connections that one instance opens at the most.
-    pub connections_max: u32,
-    /// How long a caller waits for a free connection, or to reach the server.
-    pub connect_timeout: Duration,
-    /// How long one statement may take, lock waits included.
-    pub statement_timeout: Duration,
-}
-
-/// What a ledger could not do.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Nothing was changed, and the same call may succeed later: no connection, deadlock, timeout
-    /// before the commit.
-    #[error("the ledger did not answer: {0}")]
-    Transient(#[source] sqlx::Error),
-    /// The commit was sent and its answer was lost: the change may have happened. Calls are idempotent:
-    /// repeat them.
-    #[error("the ledger's answer to a commit was lost: {0}")]
-    Unknown(#[source] sqlx::Error),
-    /// The database refuses this change however often it is tried.
-    #[error("the ledger refuses: {0}")]
-    Permanent(#[source] sqlx::Error),
-    /// A stored value is outside its type: the schema was changed by hand.
-    #[error("the ledger holds an impossible value: {0}")]
-    Corrupt(String),
-    /// The URL or the server cannot be used at all.
-    #[error("{0}")]
-    Unusable(String),
-}
-
-/// What became of a group of purchases.
-#[derive(Debug)]
-pub enum Commit {
-    /// All of them are in the ledger, in the order given.
-    Committed(Vec<Committed>),
-    /// None is: the sale has another epoch than the purchases.
-    Fenced(Sale),
-    /// None is: the epoch is right, but there is no room for all of them. Redis admitted units that the
-    /// sale does not have.
-    Full(Sale),
-}
-
-/// A purchase that is in the ledger.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Committed {
-    /// The order as it stands now.
-    pub order: Order,
-    /// Whether this call inserted it.
-    pub fresh: bool,
-}
-
-/// What became of a confirmation or cancellation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Transition {
-    /// The order is in the state asked for, by this call or an earlier one.
-    Done(Order),
-    /// Another final state came first.
-    Final(Order),
-    /// No such order.
-    Missing,
-}
-
-/// Units of an ended order on their way back to the sale's stock in Redis.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StockReturn {
-    /// The order that ended.
-    pub order: OrderId,
-    /// Whose allowance is restored.
-    pub buyer: BuyerId,
-    /// Units.
-    pub quantity: u32,
-    /// The sale's epoch when the order ended; a load absorbs the returns of older epochs.
-    pub epoch: u64,
-}
-
-/// What a load into Redis is made from.
-#[derive(Debug)]
-pub struct Snapshot {
-    /// The sale under the epoch of the load.
-    pub sale: Sale,
-    /// Every order of the sale, ended ones too.
-    pub orders: Vec<SnapshotOrder>,
-}
-
-/// An order in a [`Snapshot`].
-#[derive(Debug, Clone)]
-pub struct SnapshotOrder {
-    /// Its id.
-    pub id: OrderId,
-    /// Whose it is.
-    pub buyer: BuyerId,
-    /// Units.
-    pub quantity: u32,
-    /// Whether its units count as taken.
-    pub active: bool,
-}
-
-/// What became of purchases found in a sealed journal.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Adopted {
-    /// Newly committed.
-    pub committed: u64,
-    /// Recorded as rejected: no room.
-    pub rejected: u64,
-    /// In the ledger before.
-    pub known: u64,
-}
-
-/// What happened to orders, in one transaction.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
-    /// Number within the sale, growing in commit order without gaps.
-    pub number: u64,
-    /// The state that the orders took.
-    pub state: crate::domain::OrderState,
-    /// When, by the database's clock.
-    pub at: Timestamp,
-    /// The orders that took it, at most [`COMMIT_MAX`].
-    pub orders: Vec<OrderId>,
-}
-
-/// The ledger's side of the books, read in one transaction by counting orders, not from the counters.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Count {
-    /// The sale's row, with its counters.
-    pub sale: Sale,
-    /// Units in reserved orders.
-    pub reserved: u64,
-    /// Units in confirmed orders.
-    pub confirmed: u64,
-    /// Units in returns that Redis has not taken back under the current epoch.
-    pub returning: u64,
-    /// Buyers whose active orders exceed the limit.
-    pub buyers_over_limit: u64,
-}
-
-/// A page of orders and where the next one begins.
-#[derive(Debug, Default)]
-pub struct OrderPage {
-    /// At most as many as were asked for.
-    pub orders: Vec<Order>,
-    /// Ask again with this to go on; none at the end.
-    pub next: Option<OrderId>,
 }
 
 /// Sends a call to the database that this ledger is in.
@@ -198,15 +65,19 @@ impl Ledger {
     /// `postgres://user@host/database`.
     ///
     /// # Errors
-    /// [`Error::Unusable`] for another scheme or a malformed URL, [`Error::Transient`] when the server
-    /// cannot be reached.
+    /// [`Error::Unusable`] for another scheme, a malformed URL or a login that is refused,
+    /// [`Error::Transient`] when the server cannot be reached.
     pub async fn connect(url: &str, limits: Limits) -> Result<Self, Error> {
         if url.starts_with("sqlite:") {
             Ok(Self::Sqlite(sqlite::Sqlite::connect(url, limits).await?))
         } else if url.starts_with("postgres:") || url.starts_with("postgresql:") {
-            Ok(Self::Postgres(postgres::Postgres::connect(url, limits).await?))
+            Ok(Self::Postgres(
+                postgres::Postgres::connect(url, limits).await?,
+            ))
         } else {
-            Err(Error::Unusable("the database URL must begin with sqlite: or postgres:".into()))
+            Err(Error::Unusable(
+                "the database URL must begin with sqlite: or postgres:".into(),
+            ))
         }
     }
 
@@ -230,7 +101,8 @@ impl Ledger {
     /// Answers if the database does and the schema is there.
     ///
     /// # Errors
-    /// [`Error::Transient`] when it does not answer, [`Error::Unusable`] when it must be migrated first.
+    /// [`Error::Transient`] when it does not answer, [`Error::Unusable`] when it must be migrated
+    /// first.
     pub async fn ping(&self) -> Result<(), Error> {
         each!(self, db => db.ping().await)
     }
@@ -273,8 +145,8 @@ impl Ledger {
         each!(self, db => db.live_sales(after, limit.min(PAGE_MAX)).await)
     }
 
-    /// Pauses or resumes; repeatable. `control` grows only if something changed. Returns the sale as it
-    /// is then; none if there is no such sale.
+    /// Pauses or resumes; repeatable. `control` grows only if something changed. Returns the sale
+    /// as it is then; none if there is no such sale.
     ///
     /// # Errors
     /// See [`Error`].
@@ -283,7 +155,8 @@ impl Ledger {
     }
 
     /// Lets the sale sell from now on if `opens_at` is still to come or not set (sets it to the
-    /// database's now); repeatable, as [`Ledger::set_paused`].
+    /// database's now); repeatable, as [`Ledger::set_paused`]. A sale that is closed, or whose
+    /// `closes_at` has passed, stays as it is.
     ///
     /// # Errors
     /// See [`Error`].
@@ -308,7 +181,9 @@ impl Ledger {
         each!(self, db => db.close_due().await)
     }
 
-    /// Marks a closed sale as drained if it is loaded under `epoch`; true if it is drained now.
+    /// Marks a closed sale as drained if it is loaded under `epoch`; true if it is drained now, by
+    /// whomever. Its returns are dropped, and orders that end later leave none: nobody sells from
+    /// that stock any more.
     ///
     /// # Errors
     /// See [`Error`].
@@ -316,11 +191,13 @@ impl Ledger {
         each!(self, db => db.set_drained(id, epoch).await)
     }
 
-    /// Commits purchases of one sale that Redis admitted under `epoch`: all or none. One whose id is
-    /// there already is left as it is and not counted again. At most [`COMMIT_MAX`]; ids may repeat.
+    /// Commits purchases of one sale that Redis admitted under `epoch`: all or none. One whose id
+    /// is there already is left as it is and not counted again; if that is so of all of them, they
+    /// are answered whatever the epoch. At most [`COMMIT_MAX`]; ids may repeat.
     ///
     /// # Errors
     /// [`Error::Permanent`] when at least one of them can never be committed: bisect.
+    /// [`Error::Corrupt`] when there is no such sale; the purchases are not at fault.
     pub async fn commit(
         &self,
         sale: SaleId,
@@ -330,8 +207,9 @@ impl Ledger {
         each!(self, db => db.commit(sale, epoch, purchases).await)
     }
 
-    /// Records a purchase as rejected unless its id is there already; returns the order as it stands.
-    /// With `give_back`, units that Redis deducted under that epoch return (if this call inserted it).
+    /// Records a purchase as rejected unless its id is there already; returns the order as it
+    /// stands. With `give_back`, units that Redis deducted under that epoch return, if this call
+    /// inserted it and the epoch is still the sale's: a later load has counted them as free.
     ///
     /// # Errors
     /// See [`Error`].
@@ -352,7 +230,8 @@ impl Ledger {
         Ok(self.orders(&[id]).await?.pop())
     }
 
-    /// Those orders of the given ids that exist, in no particular order. At most [`COMMIT_MAX`] ids.
+    /// Those orders of the given ids that exist, in no particular order. At most [`COMMIT_MAX`]
+    /// ids.
     ///
     /// # Errors
     /// See [`Error`].
@@ -360,8 +239,8 @@ impl Ledger {
         each!(self, db => db.orders(ids).await)
     }
 
-    /// Reserved → confirmed. A hold that is over by the database's clock expires instead, here and now
-    /// (then [`Transition::Final`], and a return).
+    /// Reserved → confirmed. A hold that is over by the database's clock expires instead, here and
+    /// now (then [`Transition::Final`], and a return).
     ///
     /// # Errors
     /// See [`Error`]; idempotent.
@@ -386,7 +265,8 @@ impl Ledger {
     }
 
     /// Expires the sale's oldest group of holds if it is over: those of one commit, at most
-    /// [`COMMIT_MAX`]. None: no group was due.
+    /// [`COMMIT_MAX`]. None: no group was due. An empty list: one was, but all its orders had
+    /// ended.
     ///
     /// # Errors
     /// See [`Error`]; idempotent.
@@ -394,8 +274,8 @@ impl Ledger {
         each!(self, db => db.expire(sale).await)
     }
 
-    /// Returns that were not yet marked as done, at most `limit`, oldest first; of loaded sales only,
-    /// under their current epoch.
+    /// Returns that were not yet marked as done, at most `limit`, oldest first; of loaded sales
+    /// only, under their current epoch.
     ///
     /// # Errors
     /// See [`Error`].
@@ -445,9 +325,9 @@ impl Ledger {
         each!(self, db => db.changes(sale, from, limit.min(PAGE_MAX)).await)
     }
 
-    /// Begins a load: epoch `from` → `from + 1`, stage loading, with a lease by the database's clock. Only
-    /// if the sale is not drained and either not loading or its loader's lease is over. Returns whether
-    /// this caller is the loader. From then on nothing of `from` can commit.
+    /// Begins a load: epoch `from` → `from + 1`, stage loading, with a lease by the database's
+    /// clock. Only if the sale is not drained and either not loading or its loader's lease is over.
+    /// Returns whether this caller is the loader. From then on nothing of `from` can commit.
     ///
     /// # Errors
     /// See [`Error`]; after [`Error::Unknown`] read the sale.
@@ -459,16 +339,21 @@ impl Ledger {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn renew_load(&self, sale: SaleId, epoch: u64, lease: Duration) -> Result<bool, Error> {
+    pub async fn renew_load(
+        &self,
+        sale: SaleId,
+        epoch: u64,
+        lease: Duration,
+    ) -> Result<bool, Error> {
         each!(self, db => db.renew_load(sale, epoch, lease).await)
     }
 
-    /// Takes purchases from a sealed journal of an older epoch while `epoch` is loading: as many as fit, in
-    /// order; the others are recorded as rejected. None if this loader was overtaken. At most
-    /// [`COMMIT_MAX`].
+    /// Takes purchases from a sealed journal of an older epoch while `epoch` is loading: as many as
+    /// fit, in order; the others are recorded as rejected. None if this loader was overtaken. At
+    /// most [`COMMIT_MAX`]; may be repeated.
     ///
     /// # Errors
-    /// [`Error::Permanent`] as for [`Ledger::commit`].
+    /// As [`Ledger::commit`].
     pub async fn adopt(
         &self,
         sale: SaleId,
@@ -478,11 +363,14 @@ impl Ledger {
         each!(self, db => db.adopt(sale, epoch, purchases).await)
     }
 
-    /// Reads what is to be loaded under `epoch`, and absorbs (deletes) all returns: the snapshot's free
-    /// units include them. None if this loader was overtaken.
+    /// Reads what is to be loaded under `epoch`, and absorbs (deletes) all returns: the snapshot's
+    /// free units include them. None if this loader was overtaken.
+    ///
+    /// Load one snapshot only: a second one of the same epoch may count units as free that a return
+    /// brings to the first one's stock as well.
     ///
     /// # Errors
-    /// See [`Error`].
+    /// See [`Error`]; after [`Error::Unknown`] take another one, of which nothing is loaded yet.
     pub async fn snapshot(&self, sale: SaleId, epoch: u64) -> Result<Option<Snapshot>, Error> {
         each!(self, db => db.snapshot(sale, epoch).await)
     }
