@@ -1,0 +1,3 @@
+//! Everything that needs real servers, in one binary: one module per theme.
+
+mod ledger;
