@@ -3,5 +3,13 @@
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+#[cfg(feature = "crash-points")]
+pub mod crash;
+#[cfg(not(feature = "crash-points"))]
+mod crash;
 pub mod domain;
+pub mod env;
 pub mod ledger;
+pub mod metrics;
+pub mod service;
+pub mod stock;

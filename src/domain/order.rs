@@ -2,9 +2,11 @@
 
 use super::{BuyerId, Invalid, OrderId, Timestamp};
 
-/// Where an order stands. `Reserved` becomes one of the next three, once; `Rejected` is for a purchase
-/// that was admitted and then turned out to be impossible, which only a loss of Redis or a row that
-/// the database refuses can cause.
+/// Where an order stands.
+///
+/// `Reserved` becomes one of the next three, once. `Rejected` is for a purchase that was admitted and
+/// then turned out to be impossible, which only a loss of Redis or a row that the database refuses can
+/// cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OrderState {

@@ -383,6 +383,14 @@ impl Ledger {
         each!(self, db => db.finish_load(sale, epoch).await)
     }
 
+    /// Units on their way back to Redis under the sale's current epoch.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn returning(&self, sale: SaleId) -> Result<u64, Error> {
+        each!(self, db => db.returning(sale).await)
+    }
+
     /// Counts a sale's orders for the audit.
     ///
     /// # Errors

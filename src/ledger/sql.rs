@@ -101,6 +101,12 @@ pub(super) const RETURNS: &str = "
      where sale.stage = 'loaded' and not sale.drained
      order by r.stock_return_id limit $1";
 
+/// $1 sale. Units that Redis has still to take back.
+pub(super) const RETURNING: &str = "
+    select coalesce(cast(sum(r.quantity) as bigint), 0) from stock_return r
+      join sale on sale.sale_id = r.sale_id and sale.epoch = r.epoch
+     where r.sale_id = $1";
+
 /// $1 sale. A load counts the units of ended orders as free, and a drained sale sells none.
 pub(super) const ABSORB_RETURNS: &str = "delete from stock_return where sale_id = $1";
 

@@ -1,6 +1,6 @@
 //! Sales: created, listed, paused, opened, closed, drained, counted.
 
-use sqlx::{SqliteConnection, query, query_as};
+use sqlx::{SqliteConnection, query, query_as, query_scalar};
 
 use super::Sqlite;
 use super::change::now_ms;
@@ -166,6 +166,15 @@ impl Sqlite {
         let sale = read(&mut tx, id).await?;
         super::commit(tx).await?;
         Ok(sale.is_some_and(|sale| sale.drained))
+    }
+
+    pub(in crate::ledger) async fn returning(&self, id: SaleId) -> Result<u64, Error> {
+        let units: i64 = query_scalar(sql::RETURNING)
+            .bind(i64::from(id.get()))
+            .fetch_one(&self.readers)
+            .await
+            .map_err(sort)?;
+        row::counter(units)
     }
 
     pub(in crate::ledger) async fn count(&self, id: SaleId) -> Result<Option<Count>, Error> {

@@ -1,0 +1,29 @@
+#!lua flags=no-writes
+-- Reads a segment's figures.
+--
+-- Contract. Reads only; all figures are of one instant.
+--
+-- KEYS[1] meta, KEYS[2] buyers, KEYS[3] requests, KEYS[4] journal: as in purchase.lua
+--
+-- Returns { status, now_ms, available, journaled, version, control, entries }
+--   status   0 loaded · 1 not loaded here · 2 sealed by a newer epoch
+--   entries  length of the journal
+--
+-- Complexity: O(1).
+
+local meta_key, buyers_key, requests_key, journal_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local SENTINEL = ''
+
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local meta = redis.call('HMGET', meta_key, 'token', 'sealed', 'available', 'journaled', 'version',
+  'control')
+local token = meta[1]
+local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+if not token or token ~= run_id or redis.call('HGET', buyers_key, SENTINEL) ~= token
+  or redis.call('HGET', requests_key, SENTINEL) ~= token
+  or redis.call('TYPE', journal_key).ok ~= 'stream' then
+  return { 1, now_ms, 0, 0, 0, 0, 0 }
+end
+return { meta[2] and 2 or 0, now_ms, tonumber(meta[3]), tonumber(meta[4]), tonumber(meta[5]),
+  tonumber(meta[6]), redis.call('XLEN', journal_key) }

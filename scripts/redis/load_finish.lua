@@ -1,0 +1,36 @@
+#!lua
+-- Checks that a segment was written whole, and opens it to the purchase script.
+--
+-- Contract. Marks the segment as loaded only if both hashes hold exactly as many fields as the loader
+-- wrote: a Redis that lost a part in between is noticed. The token is the run_id of this very process;
+-- epoch and segment are in the keys' names. Repeatable; a second call changes nothing.
+--
+-- KEYS[1] meta, KEYS[2] buyers, KEYS[3] requests, KEYS[4] journal: as in purchase.lua
+-- ARGV[1] buyers written · ARGV[2] requests written
+-- ARGV[3…] field, value, … of meta (available, version, per_buyer_limit, window, switches, control)
+--
+-- Returns 0 loaded, now or before · 1 the counts differ: load again. Complexity: O(fields of meta).
+
+local meta_key, buyers_key, requests_key, journal_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local buyers_written, requests_written = tonumber(ARGV[1]), tonumber(ARGV[2])
+local FIRST = 3
+local SENTINEL = ''
+
+local token = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+local known = redis.call('HGET', meta_key, 'token')
+if known == token then
+  return 0
+end
+if known or redis.call('HLEN', buyers_key) ~= buyers_written
+  or redis.call('HLEN', requests_key) ~= requests_written then
+  return 1
+end
+
+redis.call('XDEL', journal_key, redis.call('XADD', journal_key, '*', 'load', ''))
+redis.call('HSET', buyers_key, SENTINEL, token)
+redis.call('HSET', requests_key, SENTINEL, token)
+redis.call('PERSIST', buyers_key)
+redis.call('PERSIST', requests_key)
+redis.call('HSET', meta_key, unpack(ARGV, FIRST))
+redis.call('HSET', meta_key, 'journaled', 0, 'token', token)
+return 0

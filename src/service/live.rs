@@ -1,0 +1,327 @@
+//! A sale as this instance serves it: what it knows of the row, its queues, and who loads it.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::attempt::{Attempt, Place};
+use super::books::StockCache;
+use super::segment::Segment;
+use super::settler::{Settled, Settler};
+use super::shortage::{Short, Shortage};
+use super::writer::{Group, Writer};
+use super::{Core, Error};
+use crate::domain::{OrderId, Sale, SaleId, Stage, Unavailable};
+use crate::metrics::LoadCause;
+use crate::stock::{Connection, SegmentKeys, load};
+
+/// Between two looks at a sale that somebody else loads.
+const LOADING_POLL: Duration = Duration::from_millis(25);
+/// How old what is known of a sale that does not sell may be.
+const IDLE_ROW_AGE_MAX: Duration = Duration::from_millis(250);
+
+/// One sale on this instance.
+#[derive(Debug)]
+pub(super) struct LiveSale {
+    pub(super) core: Arc<Core>,
+    pub(super) id: SaleId,
+    row: RwLock<(Arc<Sale>, Instant)>,
+    /// The newest epoch that is known not to be in Redis.
+    lost_epoch: AtomicU64,
+    /// Held by whoever looks after the row or loads the sale: one at a time in this process.
+    recovery: tokio::sync::Mutex<()>,
+    /// Redis' clock minus this process' monotonic clock, in milliseconds; [`NO_CLOCK`] before the first
+    /// reply.
+    redis_clock_offset_ms: AtomicI64,
+    started: Instant,
+    attempts: Arc<AtomicUsize>,
+    segments: Vec<mpsc::UnboundedSender<Attempt>>,
+    writer: mpsc::UnboundedSender<Group>,
+    shortage: mpsc::UnboundedSender<Short>,
+    settler: mpsc::UnboundedSender<Settled>,
+    /// Journal entries that this instance is committing; the sweep leaves them alone.
+    in_flight: Mutex<HashSet<(u64, u32, String)>>,
+    pub(super) stock_cache: StockCache,
+}
+
+const NO_CLOCK: i64 = i64::MIN;
+
+impl LiveSale {
+    /// Starts the queues of a sale. They end when the last handle and the last purchase are gone.
+    pub(super) fn start(core: &Arc<Core>, row: Sale) -> Arc<Self> {
+        let now = core.env.now();
+        let (writer, writer_queue) = mpsc::unbounded_channel();
+        let (shortage, shortage_queue) = mpsc::unbounded_channel();
+        let (settler, settler_queue) = mpsc::unbounded_channel();
+        let (segments, segment_queues): (Vec<_>, Vec<_>) = (0..row.terms.segments)
+            .map(|_| mpsc::unbounded_channel())
+            .unzip();
+        let live = Arc::new(Self {
+            id: row.id,
+            row: RwLock::new((Arc::new(row), now)),
+            lost_epoch: AtomicU64::new(0),
+            recovery: tokio::sync::Mutex::new(()),
+            redis_clock_offset_ms: AtomicI64::new(NO_CLOCK),
+            started: now,
+            attempts: Arc::new(AtomicUsize::new(0)),
+            segments,
+            writer,
+            shortage,
+            settler,
+            in_flight: Mutex::new(HashSet::new()),
+            stock_cache: StockCache::default(),
+            core: Arc::clone(core),
+        });
+        for (number, queue) in (0..).zip(segment_queues) {
+            core.env
+                .spawn(Segment::new(Arc::clone(&live), number).run(queue));
+        }
+        core.env
+            .spawn(Writer::new(Arc::clone(&live)).run(writer_queue));
+        core.env
+            .spawn(Shortage::new(Arc::clone(&live)).run(shortage_queue));
+        core.env
+            .spawn(Settler::new(Arc::clone(&live)).run(settler_queue));
+        live
+    }
+
+    /// What this instance last read of the sale's row.
+    pub(super) fn row(&self) -> Arc<Sale> {
+        Arc::clone(&self.row.read().unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    /// Takes note of a row that was read, unless a newer one is known.
+    pub(super) fn learn(&self, row: Sale) {
+        let mut known = self.row.write().unwrap_or_else(PoisonError::into_inner);
+        let age = |sale: &Sale| {
+            (
+                sale.epoch,
+                sale.control,
+                sale.stage == Stage::Loaded,
+                sale.drained,
+            )
+        };
+        if age(&row) >= age(&known.0) {
+            *known = (Arc::new(row), self.core.env.now());
+        }
+    }
+
+    /// Reads the row again.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if it is gone, [`Error::Unavailable`] if the ledger does not answer.
+    pub(super) async fn refresh(&self) -> Result<Arc<Sale>, Error> {
+        let row = self
+            .core
+            .ledger
+            .sale(self.id)
+            .await?
+            .ok_or(Error::NotFound)?;
+        self.learn(row);
+        Ok(self.row())
+    }
+
+    /// The row, read again if the sale did not sell when it was last read and that is a while ago:
+    /// another instance may have opened it.
+    pub(super) async fn current(&self) -> Result<Arc<Sale>, Error> {
+        let stale = |live: &Self| {
+            let known = live.row.read().unwrap_or_else(PoisonError::into_inner);
+            let idle = known.0.stage != Stage::Loaded || known.0.drained;
+            idle && live.core.env.now() - known.1 > IDLE_ROW_AGE_MAX
+        };
+        if stale(self) {
+            let _one_at_a_time = self.recovery.lock().await;
+            if stale(self) {
+                return self.refresh().await;
+            }
+        }
+        Ok(self.row())
+    }
+
+    /// The connection that this segment's commands go through.
+    pub(super) fn connection(&self, segment: u32) -> Connection {
+        self.core
+            .redis
+            .connection(self.id.get().wrapping_add(segment))
+    }
+
+    /// The segment's keys under an epoch.
+    pub(super) fn keys(&self, segment: u32, epoch: u64) -> SegmentKeys {
+        SegmentKeys::new(self.id, segment, epoch)
+    }
+
+    /// A place for one more attempt; none if this instance has too much to do for this sale.
+    pub(super) fn place(&self) -> Option<Place> {
+        Place::take(&self.attempts, self.core.limits.attempts_max)
+    }
+
+    /// Attempts that this instance is working on.
+    pub(super) fn attempts(&self) -> usize {
+        self.attempts.load(Ordering::Relaxed)
+    }
+
+    /// Queues an attempt at its buyer's home segment.
+    pub(super) fn submit(&self, attempt: Attempt) {
+        let home = self.home(attempt.purchase.order);
+        // The receiver lives as long as the process: a failed send can only be a shutdown.
+        let _ = self.segments[home as usize].send(attempt);
+    }
+
+    /// The home segment of an order.
+    pub(super) fn home(&self, order: OrderId) -> u32 {
+        order.home(u32::try_from(self.segments.len()).expect("at most 256 segments"))
+    }
+
+    /// Queues admitted purchases for the ledger.
+    pub(super) fn commit(&self, group: Group) {
+        if let Some((entry, _)) = &group.entry {
+            self.in_flight()
+                .insert((group.epoch, group.segment, entry.clone()));
+        }
+        let _ = self.writer.send(group);
+    }
+
+    /// Queues a purchase for which the stock is short.
+    pub(super) fn fall_short(&self, short: Short) {
+        let _ = self.shortage.send(short);
+    }
+
+    /// Queues a journal entry for deletion.
+    pub(super) fn settle(&self, settled: Settled) {
+        let _ = self.settler.send(settled);
+    }
+
+    /// Whether this instance is committing this journal entry.
+    pub(super) fn is_in_flight(&self, epoch: u64, segment: u32, entry: &str) -> bool {
+        self.in_flight()
+            .contains(&(epoch, segment, entry.to_owned()))
+    }
+
+    /// Forgets an entry: it is deleted, or left to the sweep.
+    pub(super) fn forget(&self, epoch: u64, segment: u32, entry: &str) {
+        self.in_flight().remove(&(epoch, segment, entry.to_owned()));
+    }
+
+    fn in_flight(&self) -> std::sync::MutexGuard<'_, HashSet<(u64, u32, String)>> {
+        self.in_flight
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of Redis' clock.
+    pub(super) fn learn_clock(&self, redis_now_ms: i64) {
+        self.redis_clock_offset_ms
+            .store(redis_now_ms - self.local_ms(), Ordering::Relaxed);
+    }
+
+    /// Redis' clock after `time` from now, as far as it is known; 0 if it is not.
+    pub(super) fn redis_clock_after(&self, time: Duration) -> i64 {
+        match self.redis_clock_offset_ms.load(Ordering::Relaxed) {
+            NO_CLOCK => 0,
+            offset => self.local_ms() + offset + i64::try_from(time.as_millis()).unwrap_or(0),
+        }
+    }
+
+    fn local_ms(&self) -> i64 {
+        i64::try_from((self.core.env.now() - self.started).as_millis()).unwrap_or(i64::MAX)
+    }
+
+    /// Takes note that this epoch is not in Redis, or is full of units that the sale does not have.
+    pub(super) fn mark_lost(&self, epoch: u64, cause: LoadCause) {
+        if self.lost_epoch.fetch_max(epoch, Ordering::SeqCst) < epoch {
+            self.core.metrics.load_needed(cause);
+            tracing::warn!(sale.id = %self.id, sale.epoch = epoch, cause = cause.as_str(),
+                "the stock of the sale must be loaded again");
+        }
+    }
+
+    /// The row, if the sale is loaded under its epoch as far as this instance knows.
+    pub(super) fn if_loaded(&self) -> Option<Arc<Sale>> {
+        let row = self.row();
+        let here = row.stage == Stage::Loaded && row.epoch > self.lost_epoch.load(Ordering::SeqCst);
+        here.then_some(row)
+    }
+
+    /// Brings the sale into Redis if it is not there, or waits a moment for whoever does.
+    ///
+    /// # Errors
+    /// [`Unavailable`] if it is not there yet: ask again.
+    pub(super) async fn loaded(&self) -> Result<Arc<Sale>, Unavailable> {
+        if let Some(row) = self.if_loaded() {
+            return Ok(row);
+        }
+        let _one_at_a_time = self.recovery.lock().await;
+        if let Some(row) = self.if_loaded() {
+            return Ok(row);
+        }
+        let row = self.refresh().await.map_err(|_| Unavailable::Unreachable)?;
+        if let Some(row) = self.if_loaded() {
+            return Ok(row);
+        }
+        if row.drained {
+            return Err(Unavailable::Loading);
+        }
+        self.load_from(&row).await.map_err(|error| {
+            tracing::warn!(sale.id = %self.id, sale.epoch = row.epoch, error = %error,
+                "the stock of the sale could not be loaded; trying again");
+            Unavailable::Loading
+        })?;
+        self.if_loaded().ok_or(Unavailable::Loading)
+    }
+
+    /// As [`Self::loaded`], asking again until `deadline`.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if it is not there by then.
+    pub(super) async fn load_by(&self, deadline: Instant) -> Result<Arc<Sale>, Error> {
+        loop {
+            match self.loaded().await {
+                Ok(row) => return Ok(row),
+                Err(why) if self.core.env.now() >= deadline => return Err(Error::Unavailable(why)),
+                Err(_) => self.core.env.sleep(LOADING_POLL).await,
+            }
+        }
+    }
+
+    /// Fences the row's epoch and loads the next one, or waits a moment if another loader is at it.
+    async fn load_from(&self, row: &Sale) -> Result<(), load::Failed> {
+        if !self
+            .core
+            .ledger
+            .fence(self.id, row.epoch, load::LEASE)
+            .await?
+        {
+            self.core.env.sleep(LOADING_POLL).await;
+            return Ok(());
+        }
+        let started = self.core.env.now();
+        let epoch = row.epoch + 1;
+        let fenced = self.core.ledger.sale(self.id).await?;
+        let sale = fenced
+            .filter(|sale| sale.epoch == epoch)
+            .ok_or(load::Failed::Overtaken)?;
+        tracing::info!(sale.id = %self.id, sale.epoch = epoch, "loading the stock of the sale");
+        let loaded = load::load(|segment| self.connection(segment), &self.core.ledger, &sale).await;
+        let adopted = match loaded {
+            Ok(adopted) => adopted,
+            Err(error) => {
+                // Lets the next loader begin at once; if this fails too, the lease runs out.
+                let _ = self
+                    .core
+                    .ledger
+                    .renew_load(self.id, epoch, Duration::ZERO)
+                    .await;
+                return Err(error);
+            }
+        };
+        let took = self.core.env.now() - started;
+        self.core.metrics.load_done(took);
+        tracing::info!(sale.id = %self.id, sale.epoch = epoch, duration_ms = took.as_millis(),
+            adopted = adopted.committed, rejected = adopted.rejected, "the stock of the sale is loaded");
+        self.refresh().await.map(|_| ()).or(Ok(()))
+    }
+}

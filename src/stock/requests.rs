@@ -1,0 +1,60 @@
+//! Reading the mark that the purchase script left for one order.
+
+use redis::FromRedisValue;
+use redis::aio::ConnectionLike;
+
+use super::redis::send;
+use super::{Error, SegmentKeys};
+use crate::domain::OrderId;
+
+/// What the segment knows of one order id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// Admitted, with these units.
+    Admitted(u32),
+    /// Its units have come back.
+    Ended(u32),
+    /// Refused for good under its key.
+    Void,
+}
+
+/// Reads the mark of an order; none: this load never decided it.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn mark<C: ConnectionLike>(
+    connection: &mut C,
+    keys: &SegmentKeys,
+    order: OrderId,
+) -> Result<Option<Mark>, Error> {
+    let mut call = redis::cmd("HGET");
+    call.arg(&keys.requests).arg(order.as_bytes().as_slice());
+    let value = send(connection, &call).await?;
+    let text = Option::<String>::from_redis_value(value);
+    let text = text.map_err(|error| Error::Broken(error.to_string()))?;
+    text.map(|text| parse(&text).ok_or_else(|| Error::Broken(format!("mark {text:?}"))))
+        .transpose()
+}
+
+fn parse(mark: &str) -> Option<Mark> {
+    match (mark, mark.strip_suffix('r')) {
+        ("v", _) => Some(Mark::Void),
+        (_, Some(units)) => units.parse().ok().map(Mark::Ended),
+        (units, None) => units.parse().ok().map(Mark::Admitted),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_read_as_the_scripts_write_them() {
+        assert_eq!(parse("3"), Some(Mark::Admitted(3)));
+        assert_eq!(parse("3r"), Some(Mark::Ended(3)));
+        assert_eq!(parse("v"), Some(Mark::Void));
+        for broken in ["", "r", "x", "-1", "3x"] {
+            assert_eq!(parse(broken), None, "{broken:?}");
+        }
+    }
+}

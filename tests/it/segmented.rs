@@ -1,0 +1,117 @@
+//! The purchase path without HTTP: an instance on a real Redis and a real ledger.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use loadtest::servers::{RedisOptions, RedisServer};
+use stockade::domain::{
+    BuyerId, IdempotencyKey, NewSale, Outcome, Refusal, Sale, SaleId, Strategy,
+};
+use stockade::ledger::{self, Ledger};
+use stockade::metrics::Metrics;
+use stockade::service::{AnswerWhen, Limits, Service, Verdict};
+use stockade::stock::Redis;
+
+struct Shop {
+    service: Service,
+    _redis: RedisServer,
+    _folder: tempfile::TempDir,
+}
+
+async fn shop() -> Shop {
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter("debug,sqlx=warn")
+        .with_test_writer()
+        .try_init();
+    let redis = RedisServer::start(&RedisOptions::default()).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}", folder.path().join("stockade.db").display());
+    let limits = ledger::Limits {
+        connections_max: 4,
+        connect_timeout: Duration::from_secs(5),
+        statement_timeout: Duration::from_secs(5),
+    };
+    let ledger = Ledger::connect(&url, limits).await.unwrap();
+    ledger.migrate().await.unwrap();
+    let handle = Redis::connect(&redis.url(), 2, Duration::from_secs(1))
+        .await
+        .unwrap();
+    let limits = Limits {
+        attempts_max: 20_000,
+        commit_wait: Duration::from_secs(5),
+        purchase_wait: Duration::from_secs(5),
+        journal_grace: Duration::from_millis(500),
+        redis_retention: Duration::from_secs(60),
+        upkeep_pause: Duration::from_millis(50),
+    };
+    let service = Service::start(ledger, handle, limits, Arc::new(Metrics::default()));
+    Shop {
+        service,
+        _redis: redis,
+        _folder: folder,
+    }
+}
+
+fn terms(quantity: u32, per_buyer_limit: u32, hold_seconds: u32) -> NewSale {
+    NewSale {
+        product: "sku".into(),
+        title: "A phone".into(),
+        price_minor: 100,
+        currency: "CNY".into(),
+        quantity,
+        segments: 1,
+        per_buyer_limit,
+        opens_at: None,
+        closes_at: None,
+        hold_seconds,
+        strategy: Strategy::Segmented,
+    }
+}
+
+async fn open(shop: &Shop, terms: NewSale) -> Sale {
+    let sale = shop.service.create_sale(terms).await.unwrap();
+    shop.service.open(sale.id).await.unwrap()
+}
+
+async fn buy(shop: &Shop, sale: SaleId, buyer: &str, key: &str, quantity: u32) -> Outcome {
+    let buyer = BuyerId::parse(buyer).unwrap();
+    let key = IdempotencyKey::parse(key).unwrap();
+    let when = AnswerWhen::Committed;
+    shop.service
+        .purchase(sale, &buyer, &key, quantity, when)
+        .await
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_thousand_buyers_get_one_hundred_units_and_the_books_balance() {
+    let shop = Arc::new(shop().await);
+    let sale = open(&shop, terms(100, 1, 0)).await.id;
+    let mut buyers = tokio::task::JoinSet::new();
+    for n in 0..2_000 {
+        let shop = Arc::clone(&shop);
+        buyers.spawn(async move { buy(&shop, sale, &format!("b{n}"), "k", 1).await });
+    }
+    let outcomes = buyers.join_all().await;
+    let sold = outcomes
+        .iter()
+        .filter(|o| matches!(o, Outcome::Committed { .. }))
+        .count();
+    let refused = outcomes
+        .iter()
+        .filter(|o| matches!(o, Outcome::Refused(_)))
+        .count();
+    assert_eq!(
+        (sold, refused),
+        (100, 1_900),
+        "{:?}",
+        outcomes
+            .iter()
+            .find(|o| !matches!(o, Outcome::Committed { .. } | Outcome::Refused(_)))
+    );
+    let last = buy(&shop, sale, "late", "k", 1).await;
+    assert_eq!(last, Outcome::Refused(Refusal::SoldOut));
+    let audit = shop.service.audit(sale).await.unwrap();
+    assert_eq!(audit.verdict, Verdict::Balanced, "{audit:?}");
+    assert_eq!((audit.confirmed, audit.available), (100, 0));
+}
