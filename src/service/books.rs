@@ -2,6 +2,7 @@
 //! quantity = available + in transfer + journaled + held + confirmed + returning.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ pub struct Stock {
 
 /// Whether the books balance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AuditVerdict {
     /// At a quiet moment, every unit was found once.
     Balanced,
     /// A unit is missing, or there twice, or an invariant is broken.
@@ -61,7 +62,7 @@ pub struct Audit {
     /// Under which epoch.
     pub epoch: u64,
     /// Whether they balance.
-    pub verdict: Verdict,
+    pub verdict: AuditVerdict,
     /// Units for sale.
     pub quantity: u64,
     /// Units in the segments.
@@ -237,6 +238,32 @@ impl Service {
     }
 }
 
+impl fmt::Display for Audit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = match self.verdict {
+            AuditVerdict::Balanced => "balanced",
+            AuditVerdict::Unbalanced => "NOT BALANCED",
+            AuditVerdict::Unknown => "cannot be told",
+        };
+        write!(f, "sale {} (epoch {}): {verdict}", self.sale, self.epoch)?;
+        write!(f, "\n  quantity {:>12}", self.quantity)?;
+        for (term, units) in [
+            ("available", self.available),
+            ("in transfer", self.in_transfer),
+            ("journaled", self.journaled),
+            ("held", self.held),
+            ("confirmed", self.confirmed),
+            ("returning", self.returning),
+        ] {
+            write!(f, "\n  = {term:<12} {units:>6}")?;
+        }
+        for finding in &self.findings {
+            write!(f, "\n  ! {finding}")?;
+        }
+        Ok(())
+    }
+}
+
 impl Audit {
     fn of(reading: &Reading, journaled: u64) -> Self {
         let Count {
@@ -259,7 +286,7 @@ impl Audit {
         Self {
             sale: sale.id,
             epoch: sale.epoch,
-            verdict: Verdict::Unknown,
+            verdict: AuditVerdict::Unknown,
             quantity,
             available,
             in_transfer: 0,
@@ -321,9 +348,9 @@ impl Audit {
         }
         let clean = self.findings.is_empty();
         self.verdict = if clean {
-            Verdict::Balanced
+            AuditVerdict::Balanced
         } else {
-            Verdict::Unbalanced
+            AuditVerdict::Unbalanced
         };
     }
 }

@@ -16,13 +16,36 @@ use super::shortage::{Short, Shortage};
 use super::writer::{Group, Writer};
 use super::{Core, Error};
 use crate::domain::{OrderId, Sale, SaleId, Stage, Unavailable};
-use crate::metrics::LoadCause;
 use crate::stock::{Connection, SegmentKeys, load};
 
 /// Between two looks at a sale that somebody else loads.
 const LOADING_POLL: Duration = Duration::from_millis(25);
 /// How old what is known of a sale that does not sell may be.
 const IDLE_ROW_AGE_MAX: Duration = Duration::from_millis(250);
+
+/// Why the stock of a sale must be loaded again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LoadCause {
+    /// A script found no segment, or one of another Redis process.
+    NotLoaded,
+    /// A segment is sealed, but the ledger has not begun a newer epoch.
+    Sealed,
+    /// Redis admitted units that the sale does not have.
+    GuardRefused,
+    /// Redis does not know an order of its own load.
+    MarkMissing,
+}
+
+impl LoadCause {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotLoaded => "not-loaded",
+            Self::Sealed => "sealed",
+            Self::GuardRefused => "guard-refused",
+            Self::MarkMissing => "mark-missing",
+        }
+    }
+}
 
 /// One sale on this instance.
 #[derive(Debug)]
@@ -156,7 +179,7 @@ impl LiveSale {
 
     /// A place for one more attempt; none if this instance has too much to do for this sale.
     pub(super) fn place(&self) -> Option<Place> {
-        Place::take(&self.attempts, self.core.limits.attempts_max)
+        Place::take(&self.attempts, self.core.limits.backlog_max)
     }
 
     /// Attempts that this instance is working on.
@@ -233,7 +256,7 @@ impl LiveSale {
     /// Takes note that this epoch is not in Redis, or is full of units that the sale does not have.
     pub(super) fn mark_lost(&self, epoch: u64, cause: LoadCause) {
         if self.lost_epoch.fetch_max(epoch, Ordering::SeqCst) < epoch {
-            self.core.metrics.load_needed(cause);
+            self.core.metrics.load_needed(cause.as_str());
             tracing::warn!(sale.id = %self.id, sale.epoch = epoch, cause = cause.as_str(),
                 "the stock of the sale must be loaded again");
         }
@@ -319,7 +342,7 @@ impl LiveSale {
             }
         };
         let took = self.core.env.now() - started;
-        self.core.metrics.load_done(took);
+        self.core.metrics.loaded(took);
         tracing::info!(sale.id = %self.id, sale.epoch = epoch, duration_ms = took.as_millis(),
             adopted = adopted.committed, rejected = adopted.rejected, "the stock of the sale is loaded");
         self.refresh().await.map(|_| ()).or(Ok(()))

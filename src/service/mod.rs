@@ -23,7 +23,7 @@ use std::time::Duration;
 pub use admin::Readiness;
 pub use attempt::AnswerWhen;
 use attempt::Attempt;
-pub use books::{Audit, STOCK_AGE_MAX, Stock, Verdict};
+pub use books::{Audit, AuditVerdict, STOCK_AGE_MAX, Stock};
 pub use feed::{Cursor, Event, Feed, WAIT_MAX};
 use live::LiveSale;
 pub use orders::{Confirmation, OrderView};
@@ -41,7 +41,7 @@ use crate::stock::{self, Redis};
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Purchases of one sale that are queued, at Redis or on their way to the ledger.
-    pub attempts_max: usize,
+    pub backlog_max: usize,
     /// How long a buyer waits for the commit of an admitted purchase before the answer is "admitted".
     pub commit_wait: Duration,
     /// How long a buyer waits for Redis' decision before the answer is "try again".
@@ -52,6 +52,20 @@ pub struct Limits {
     pub redis_retention: Duration,
     /// Pause between two rounds of the upkeep.
     pub upkeep_pause: Duration,
+}
+
+impl Default for Limits {
+    /// What `stockade serve` does when nothing else is asked for.
+    fn default() -> Self {
+        Self {
+            backlog_max: 20_000,
+            commit_wait: Duration::from_secs(2),
+            purchase_wait: Duration::from_secs(3),
+            journal_grace: Duration::from_secs(2),
+            redis_retention: Duration::from_secs(86_400),
+            upkeep_pause: Duration::from_millis(250),
+        }
+    }
 }
 
 /// What a call could not do.

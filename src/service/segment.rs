@@ -10,11 +10,10 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::attempt::Attempt;
-use super::live::LiveSale;
+use super::live::{LiveSale, LoadCause};
 use super::shortage::Short;
 use super::writer::Group;
 use crate::domain::{Purchase, Refusal, Sale, Timestamp};
-use crate::metrics::LoadCause;
 use crate::stock::scripts::{self, Answer, Decision, Presence};
 use crate::stock::{Connection, Error, SegmentKeys};
 
@@ -101,7 +100,7 @@ impl Segment {
             } => {
                 crate::crash_point!("purchase:decided");
                 let took = self.live.core.env.now() - started;
-                self.live.core.metrics.purchase_batch(queue.len(), took);
+                self.live.core.metrics.flushed(queue.len(), took);
                 self.hand_on(std::mem::take(queue), &sale, entry, sold_out, answers);
             }
             Sent::NotThere(presence) => {
@@ -168,7 +167,9 @@ impl Segment {
                 Ok(Decision::TooLate { now_ms }) => self.live.learn_clock(now_ms),
                 Err(error) => {
                     late_copy_possible |= !error.is_not_run();
-                    self.live.core.metrics.redis_failed(error.is_not_run());
+                    if !error.is_not_run() {
+                        self.live.core.metrics.unknown_resent(queue.len() as u64);
+                    }
                     tracing::debug!(sale.id = %self.live.id, error = %error, "purchases are sent again");
                 }
             }

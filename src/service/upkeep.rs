@@ -7,12 +7,11 @@ use std::sync::Arc;
 use tokio::time::timeout;
 
 use super::attempt::Attempt;
-use super::live::LiveSale;
+use super::live::{LiveSale, LoadCause};
 use super::writer::Group;
 use super::{Error, Service};
 use crate::domain::{OrderId, Sale, SaleId, Stage};
 use crate::ledger::{PAGE_MAX, StockReturn};
-use crate::metrics::LoadCause;
 use crate::stock::scripts::{self, Figures, Presence, Returned};
 use crate::stock::{journal, load};
 
@@ -46,6 +45,7 @@ pub(super) fn start(service: &Service) {
 impl Service {
     async fn pause_upkeep(&self) -> bool {
         let env = &self.core.env;
+        self.core.metrics.backlog(self.attempts());
         env.sleep_or_stop(env.jittered(self.core.limits.upkeep_pause))
             .await
     }
@@ -156,7 +156,7 @@ impl Service {
                 if live.is_in_flight(row.epoch, segment, &entry.id) {
                     continue;
                 }
-                self.core.metrics.journal_swept();
+                self.core.metrics.journal_swept(1);
                 let units = entry.units();
                 let now = self.core.env.now();
                 let found = entry
@@ -200,7 +200,7 @@ impl Service {
                 let Some(returns) = self.core.ledger.expire(sale).await? else {
                     break;
                 };
-                self.core.metrics.holds_expired(returns.len());
+                self.core.metrics.holds_expired(returns.len() as u64);
                 crate::crash_point!("return:before");
                 self.apply_returns(&returns).await;
             }
@@ -261,7 +261,7 @@ impl Service {
                     crate::crash_point!("return:applied");
                     let ids: Vec<OrderId> = orders.iter().map(|order| order.0).collect();
                     self.core.ledger.returns_done(&ids).await?;
-                    self.core.metrics.returns_applied(ids.len());
+                    self.core.metrics.returns_applied(ids.len() as u64);
                 }
             }
         }

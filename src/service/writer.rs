@@ -12,11 +12,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::attempt::Attempt;
-use super::live::LiveSale;
+use super::live::{LiveSale, LoadCause};
 use super::settler::Settled;
 use crate::domain::{Order, OrderState, Outcome, Purchase, Refusal};
 use crate::ledger::{COMMIT_MAX, Commit, Error};
-use crate::metrics::LoadCause;
 
 /// Transactions of one sale that this instance has under way at once. The second one is inserted while
 /// the first one waits for the disk; more only queue for the sale's row.
@@ -101,7 +100,7 @@ impl Writer {
         self.live
             .core
             .metrics
-            .commit_batch(purchases.len(), self.live.core.env.now() - started);
+            .committed(purchases.len(), self.live.core.env.now() - started);
         for group in groups {
             let fates: Vec<Fate> = fates.by_ref().take(group.attempts.len()).collect();
             self.conclude(group, fates);
@@ -181,7 +180,7 @@ impl Writer {
                     return Box::pin(self.isolate(epoch, purchases, &error)).await;
                 }
                 Err(error) => {
-                    core.metrics.ledger_failed();
+                    core.metrics.commit_retried();
                     tracing::debug!(sale.id = %self.live.id, error = %error, "the commit is tried again");
                 }
             }

@@ -52,11 +52,13 @@ impl fmt::Debug for Redis {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Persistence {
     /// What happens when memory is full; only `noeviction` keeps stock.
-    pub maxmemory_policy: String,
-    /// Whether an append-only file is written.
-    pub appendonly: bool,
+    pub policy: String,
+    /// Whether an append-only file is written: `yes` or `no`.
+    pub appendonly: String,
     /// When that file reaches the disk: `always`, `everysec` or `no`.
     pub appendfsync: String,
+    /// When snapshots are written; empty: never.
+    pub save: String,
 }
 
 impl Redis {
@@ -126,21 +128,23 @@ impl Redis {
     ///
     /// # Errors
     /// See [`Error`]; a Redis that forbids `CONFIG` answers [`Error::NotRun`].
-    pub async fn persistence(&self) -> Result<Persistence, Error> {
+    pub async fn check(&self) -> Result<Persistence, Error> {
         let mut connection = self.connection(0);
         let mut cmd = redis::cmd("CONFIG");
         cmd.arg("GET")
             .arg("maxmemory-policy")
             .arg("appendonly")
-            .arg("appendfsync");
+            .arg("appendfsync")
+            .arg("save");
         let answer = cmd.query_async::<std::collections::HashMap<String, String>>(&mut connection);
         let settings = tokio::time::timeout(self.timeout, answer).await;
         let mut settings = settings.map_err(|_| Error::TimedOut)??;
         let mut take = |name| settings.remove(name).unwrap_or_default();
         Ok(Persistence {
-            maxmemory_policy: take("maxmemory-policy"),
-            appendonly: take("appendonly") == "yes",
+            policy: take("maxmemory-policy"),
+            appendonly: take("appendonly"),
             appendfsync: take("appendfsync"),
+            save: take("save"),
         })
     }
 }

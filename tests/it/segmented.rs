@@ -9,7 +9,7 @@ use stockade::domain::{
 };
 use stockade::ledger::{self, Ledger};
 use stockade::metrics::Metrics;
-use stockade::service::{AnswerWhen, Limits, Service, Verdict};
+use stockade::service::{AnswerWhen, AuditVerdict, Limits, Service};
 use stockade::stock::Redis;
 
 struct Shop {
@@ -37,7 +37,7 @@ async fn shop() -> Shop {
         .await
         .unwrap();
     let limits = Limits {
-        attempts_max: 20_000,
+        backlog_max: 20_000,
         commit_wait: Duration::from_secs(5),
         purchase_wait: Duration::from_secs(5),
         journal_grace: Duration::from_millis(500),
@@ -112,6 +112,6 @@ async fn two_thousand_buyers_get_one_hundred_units_and_the_books_balance() {
     let last = buy(&shop, sale, "late", "k", 1).await;
     assert_eq!(last, Outcome::Refused(Refusal::SoldOut));
     let audit = shop.service.audit(sale).await.unwrap();
-    assert_eq!(audit.verdict, Verdict::Balanced, "{audit:?}");
+    assert_eq!(audit.verdict, AuditVerdict::Balanced, "{audit:?}");
     assert_eq!((audit.confirmed, audit.available), (100, 0));
 }
