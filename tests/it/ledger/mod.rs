@@ -50,47 +50,43 @@ async fn postgres_execute(database: &str, sql: &str) {
     server.psql(database, sql).await.unwrap();
 }
 
-/// Runs all cases beside each other and names those that failed.
-async fn assert_conforms(ledger: &Ledger) {
+/// Runs all cases beside each other, twice at once and by connections of their own, as two
+/// instances of the service would; names the cases that failed.
+async fn assert_conforms(url: &str) {
     let only = std::env::var("CASE").unwrap_or_default();
-    let cases = conformance::cases()
-        .into_iter()
-        .filter(|case| case.name.contains(&only));
-    let running: Vec<_> = cases
-        .map(|case| {
-            let (runtime, ledger) = (Handle::current(), ledger.clone());
-            let thread = spawn_blocking(move || runtime.block_on((case.run)(&ledger)));
-            (case.name, thread)
-        })
-        .collect();
+    let instances = [connect(url).await, connect(url).await];
+    instances[0].migrate().await.unwrap();
+    let mut running = Vec::new();
+    for ledger in &instances {
+        for case in conformance::cases() {
+            if case.name.contains(&only) {
+                let (runtime, ledger) = (Handle::current(), ledger.clone());
+                let thread = spawn_blocking(move || runtime.block_on((case.run)(&ledger)));
+                running.push((case.name, thread));
+            }
+        }
+    }
     let mut failed = Vec::new();
     for (name, case) in running {
         if case.await.is_err() {
             failed.push(name);
         }
     }
-    assert!(
-        failed.is_empty(),
-        "{} breaks the contract in {failed:#?}",
-        ledger.name()
-    );
+    assert!(failed.is_empty(), "the contract is broken in {failed:#?}");
+    for ledger in &instances {
+        ledger.close().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sqlite_keeps_the_contract() {
     let directory = tempfile::tempdir().unwrap();
-    let ledger = connect(&sqlite_url(&directory)).await;
-    ledger.migrate().await.unwrap();
-    assert_conforms(&ledger).await;
-    ledger.close().await;
+    assert_conforms(&sqlite_url(&directory)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_keeps_the_contract() {
-    let ledger = connect(&postgres_url("contract").await).await;
-    ledger.migrate().await.unwrap();
-    assert_conforms(&ledger).await;
-    ledger.close().await;
+    assert_conforms(&postgres_url("contract").await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
