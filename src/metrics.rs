@@ -407,7 +407,8 @@ mod tests {
         metrics.purchase(PurchaseOutcome::SoldOut, Duration::from_millis(3));
         metrics.purchase_answered(409);
         metrics.request(&"/healthz".into(), "GET", 200);
-        metrics.loaded("open");
+        metrics.load_needed("not-loaded");
+        metrics.loaded(Duration::from_millis(5));
         metrics.backlog(7);
         let text = metrics.encode();
         for line in [

@@ -47,6 +47,10 @@ create table sale (
     -- The fence: a commit must name it, and each load of stock into Redis raises it.
     epoch bigint not null default 0,
     load_lease_until_ms bigint,
+    -- The newest epoch whose load was finished, hence the oldest one that can have sold anything that
+    -- no later load has adopted. A loader may die between the fence and the adoption; the next one
+    -- must not take the empty epoch in between for the one that sold.
+    loaded_epoch bigint not null default 0,
 
     -- Counters instead of sums over purchase_order: the guard "taken + n <= quantity" costs one
     -- row. Every commit of a sale thereby meets in this row. That is bearable because a commit
@@ -73,6 +77,8 @@ create table sale (
     constraint sale_loading_has_a_lease
         check ((stage = 'loading') = (load_lease_until_ms is not null)),
     constraint sale_epoch_zero_until_loading check ((stage = 'scheduled') = (epoch = 0)),
+    constraint sale_loaded_epoch_reached check (0 <= loaded_epoch and loaded_epoch <= epoch),
+    constraint sale_loaded_when_finished check (stage <> 'loaded' or loaded_epoch = epoch),
     constraint sale_drained_is_closed check (closed or not drained),
     -- Not oversold. The guard in the update refuses first; this catches whatever forgets the guard.
     constraint sale_not_oversold

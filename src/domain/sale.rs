@@ -178,6 +178,8 @@ pub struct Sale {
     pub closed: bool,
     /// Number of the current load of its stock into Redis; 0 before the first.
     pub epoch: u64,
+    /// The newest epoch whose load was finished: what it admitted may not be in the ledger yet.
+    pub loaded_epoch: u64,
     /// Grows with every change of window, pause or close; Redis applies only newer ones.
     pub control: u64,
     /// Units in active orders: reserved + confirmed.

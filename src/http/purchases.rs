@@ -235,6 +235,7 @@ impl NullAnswer {
                 paused: false,
                 closed: false,
                 epoch: 1,
+                loaded_epoch: 1,
                 control: 0,
                 taken: 0,
                 confirmed: 0,

@@ -333,6 +333,7 @@ mod tests {
             paused: false,
             closed: false,
             epoch: 1,
+            loaded_epoch: 1,
             control: 0,
             taken: 0,
             confirmed: 0,

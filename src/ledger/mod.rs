@@ -39,7 +39,7 @@ pub use value::{
 /// The most purchases that one transaction commits.
 pub const COMMIT_MAX: usize = 1_000;
 /// The most rows that one page of a list holds.
-pub const PAGE_MAX: u32 = 500;
+pub const PAGE_MAX: u32 = 1_000;
 
 /// A ledger in one of the databases.
 #[derive(Debug, Clone)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::live::LiveSale;
 use super::{Error, Service};
-use crate::domain::{NewSale, Sale, SaleId, Stage, Unavailable};
+use crate::domain::{Invalid, NewSale, Sale, SaleId, Stage, Unavailable};
 use crate::stock::scripts;
 
 /// Something that must work before buyers are served.
@@ -24,7 +24,12 @@ impl Service {
     /// # Errors
     /// [`Error::Invalid`] for terms out of their bounds.
     pub async fn create_sale(&self, terms: NewSale) -> Result<Sale, Error> {
-        Ok(self.core.ledger.create_sale(&terms.checked()?).await?)
+        let terms = terms.checked()?;
+        if terms.segments != 1 {
+            let why = "segments must be 1 or \"auto\": this release does not split a sale's stock";
+            return Err(Invalid::new(why).into());
+        }
+        Ok(self.core.ledger.create_sale(&terms).await?)
     }
 
     /// Sales by number, after `after`.

@@ -26,7 +26,7 @@ const UNFINISHED_MS: u64 = 600_000;
 const CHUNK_FIELDS: usize = 1_000;
 /// How often a segment whose counts differ is written again before the load is given up.
 const WRITE_ATTEMPTS: u32 = 3;
-/// Older epochs whose keys are deleted after a load.
+/// Epochs before the last loaded one whose keys are deleted again, in case that failed before.
 const EPOCHS_SWEPT: u64 = 4;
 
 /// A load did not end.
@@ -112,42 +112,88 @@ async fn load_once<C: ConnectionLike>(
     Ok(adopted)
 }
 
-/// Seals the epoch before and takes what its journals hold into the ledger.
+/// Seals every epoch that may have sold since the last finished load, and takes what the journals hold
+/// into the ledger.
 ///
-/// All segments are sealed before the first is adopted: an entry adopted early would free no room, but a
+/// A loader may have died between its fence and its adoption: the epoch before this one can be its
+/// empty one, and the one that sold lies further back. All are sealed before the first is adopted: a
 /// segment that still sells could write entries behind the reader.
 async fn adopt<C: ConnectionLike>(
     connection_of: &impl Fn(u32) -> C,
     ledger: &Ledger,
     sale: &Sale,
 ) -> Result<Adopted, Failed> {
-    let old = |segment| SegmentKeys::new(sale.id, segment, sale.epoch - 1);
-    for segment in 0..sale.terms.segments {
-        scripts::seal(&mut connection_of(segment), &old(segment)).await?;
-    }
-    crate::crash_point!("load:sealed");
-    let mut total = Adopted::default();
-    for segment in 0..sale.terms.segments {
-        let mut connection = connection_of(segment);
-        let mut after: Option<String> = None;
-        loop {
-            let entries = journal::read(&mut connection, &old(segment), after.as_deref()).await?;
-            let Some(last) = entries.last() else { break };
-            after = Some(last.id.clone());
-            let found: Vec<Purchase> = entries
-                .into_iter()
-                .flat_map(|entry| entry.purchases)
-                .collect();
-            for group in found.chunks(COMMIT_MAX) {
-                let one = ledger.adopt(sale.id, sale.epoch, group).await?;
-                let one = one.ok_or(Failed::Overtaken)?;
-                total.committed += one.committed;
-                total.rejected += one.rejected;
-                total.known += one.known;
+    let epochs = sale.loaded_epoch.max(1)..sale.epoch;
+    let mut left = Vec::new();
+    for epoch in epochs {
+        for segment in 0..sale.terms.segments {
+            let keys = SegmentKeys::new(sale.id, segment, epoch);
+            let (_, entries) = scripts::seal(&mut connection_of(segment), &keys).await?;
+            if entries > 0 {
+                left.push((segment, keys));
             }
         }
     }
+    crate::crash_point!("load:sealed");
+    let mut total = Adopted::default();
+    for (segment, keys) in left {
+        adopt_journal(&mut connection_of(segment), ledger, sale, &keys, &mut total).await?;
+    }
     Ok(total)
+}
+
+async fn adopt_journal<C: ConnectionLike>(
+    connection: &mut C,
+    ledger: &Ledger,
+    sale: &Sale,
+    keys: &SegmentKeys,
+    total: &mut Adopted,
+) -> Result<(), Failed> {
+    let mut after: Option<String> = None;
+    loop {
+        let entries = journal::read(connection, keys, after.as_deref()).await?;
+        let Some(last) = entries.last() else {
+            return Ok(());
+        };
+        after = Some(last.id.clone());
+        let found: Vec<Purchase> = entries
+            .into_iter()
+            .flat_map(|entry| entry.purchases)
+            .collect();
+        for group in found.chunks(COMMIT_MAX) {
+            adopt_group(ledger, sale, group, total).await?;
+        }
+    }
+}
+
+/// Adopts purchases; those that the database refuses for good are found by halving, and recorded as
+/// rejected.
+async fn adopt_group(
+    ledger: &Ledger,
+    sale: &Sale,
+    group: &[Purchase],
+    total: &mut Adopted,
+) -> Result<(), Failed> {
+    match ledger.adopt(sale.id, sale.epoch, group).await {
+        Ok(Some(one)) => {
+            total.committed += one.committed;
+            total.rejected += one.rejected;
+            total.known += one.known;
+            Ok(())
+        }
+        Ok(None) => Err(Failed::Overtaken),
+        Err(ledger::Error::Permanent(_)) if group.len() > 1 => {
+            let (first, second) = group.split_at(group.len() / 2);
+            Box::pin(adopt_group(ledger, sale, first, total)).await?;
+            Box::pin(adopt_group(ledger, sale, second, total)).await
+        }
+        Err(ledger::Error::Permanent(_)) => {
+            ledger.reject(sale.id, &group[0], None).await?;
+            total.rejected += 1;
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// What one segment is loaded with.
@@ -254,9 +300,10 @@ fn meta(sale: &Sale, available: u64) -> Vec<(&'static str, String)> {
     fields
 }
 
-/// Deletes what older epochs left. A failure is left to the next load: the keys are only memory.
+/// Deletes what older epochs left; all of it is adopted. A failure is left to the next load: the keys
+/// are only memory.
 async fn sweep<C: ConnectionLike>(connection: &mut C, sale: &Sale, segment: u32) {
-    for epoch in sale.epoch.saturating_sub(EPOCHS_SWEPT)..sale.epoch {
+    for epoch in sale.loaded_epoch.saturating_sub(EPOCHS_SWEPT)..sale.epoch {
         let keys = SegmentKeys::new(sale.id, segment, epoch);
         let mut unlink = redis::cmd("UNLINK");
         unlink.arg(&keys.all());

@@ -7,14 +7,17 @@ use std::time::Duration;
 use loadtest::api::NewSale;
 use loadtest::run::{open_sale, run_opened};
 use loadtest::scenario::Scenario;
-use loadtest::servers::{Service, ServiceOptions, eventually_within};
+use loadtest::servers::{Service, ServiceOptions};
 use stockade::crash::POINTS;
 
-use crate::harness::{Database, Deployment, PATIENCE, Plan, assert_valid, repeats};
+use crate::harness::{Database, Deployment, PATIENCE, Plan, assert_valid, repeats, until};
 
 /// Starts the process again without its order to crash, as soon as it is dead.
 async fn revive(service: &mut Service, options: &ServiceOptions) {
-    let status = service.wait(PATIENCE).await.expect("the crash point was never reached");
+    let status = service
+        .wait(PATIENCE)
+        .await
+        .expect("the crash point was never reached");
     assert!(!status.success(), "it ended by itself: {status}");
     service.restart_with(options).await.unwrap();
 }
@@ -22,7 +25,9 @@ async fn revive(service: &mut Service, options: &ServiceOptions) {
 /// The same options with an order to die at the `count`th passage of the point.
 fn doomed(options: &ServiceOptions, point: &str, count: u32) -> ServiceOptions {
     let mut doomed = options.clone();
-    doomed.env.push(("STOCKADE_CRASH_AT".to_owned(), format!("{point}:{count}")));
+    doomed
+        .env
+        .push(("STOCKADE_CRASH_AT".to_owned(), format!("{point}:{count}")));
     doomed
 }
 
@@ -32,7 +37,12 @@ async fn crash_at(point: &'static str, count: u32, database: Database, respond_a
     // Holds of a second end during and after the run, so that units return while it crashes.
     let returning = point.starts_with("return");
     let hold_seconds = u32::from(returning);
-    let sale = NewSale { quantity: 300, per_buyer_limit: 2, hold_seconds, ..NewSale::default() };
+    let sale = NewSale {
+        quantity: 300,
+        per_buyer_limit: 2,
+        hold_seconds,
+        ..NewSale::default()
+    };
     let scenario = Scenario {
         sale,
         buyers: 1_200,
@@ -54,12 +64,11 @@ async fn crash_at(point: &'static str, count: u32, database: Database, respond_a
     deployment.services.insert(0, victim);
     if returning {
         // Everything expires: at the end every unit is back, once.
-        let mut client = deployment.client(1);
-        let books = eventually_within(PATIENCE, "all holds to end", async || {
+        let audit = until(&deployment, "all holds to end", async |client| {
             let audit = client.audit(sale).await.ok()?;
             (audit.terms.available == 300).then_some(audit)
-        });
-        let audit = books.await.unwrap_or_else(|error| panic!("{error}\n{}", deployment.logs()));
+        })
+        .await;
         assert_eq!(audit.terms.sum(), 300, "{audit:?}");
     } else {
         assert_valid(&report, 300, &deployment);
@@ -68,7 +77,9 @@ async fn crash_at(point: &'static str, count: u32, database: Database, respond_a
 
 /// Points that a sale passes once it is open; those of a load have a test of their own.
 fn selling_points() -> impl Iterator<Item = &'static str> {
-    POINTS.into_iter().filter(|point| !point.starts_with("load"))
+    POINTS
+        .into_iter()
+        .filter(|point| !point.starts_with("load"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,16 +106,34 @@ async fn killed_at_every_point_of_a_load_another_process_finishes_it() {
         let mut deployment = Deployment::start(Plan::new(Database::Postgres, 2)).await;
         let options = deployment.options[0].clone();
         let mut victim = deployment.services.remove(0);
-        victim.restart_with(&doomed(&options, point, 1)).await.unwrap();
-        let scenario = Scenario { buyers: 500, replay: true, ..Scenario::default() };
-        let sale = deployment.client(1).create_sale(&scenario.sale).await.unwrap().id;
+        victim
+            .restart_with(&doomed(&options, point, 1))
+            .await
+            .unwrap();
+        let scenario = Scenario {
+            buyers: 500,
+            replay: true,
+            ..Scenario::default()
+        };
+        let sale = deployment
+            .client(1)
+            .create_sale(&scenario.sale)
+            .await
+            .unwrap()
+            .id;
         let mut first = deployment.client(0);
-        let opened = first.change_sale(sale, loadtest::client::SaleAction::Open).await;
-        assert!(opened.is_err(), "{point}: the process that opened the sale did not die");
+        let opened = first
+            .change_sale(sale, loadtest::client::SaleAction::Open)
+            .await;
+        assert!(
+            opened.is_err(),
+            "{point}: the process that opened the sale did not die"
+        );
         revive(&mut victim, &options).await;
         deployment.services.insert(0, victim);
-        let report =
-            run_opened(&deployment.target, &scenario, sale, Arc::default()).await.unwrap();
+        let report = run_opened(&deployment.target, &scenario, sale, Arc::default())
+            .await
+            .unwrap();
         assert_valid(&report, 100, &deployment);
     }
 }

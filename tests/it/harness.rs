@@ -34,7 +34,13 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn new(database: Database, instances: usize) -> Self {
-        Self { database, instances, flags: Vec::new(), redis_urls: None, database_url: None }
+        Self {
+            database,
+            instances,
+            flags: Vec::new(),
+            redis_urls: None,
+            database_url: None,
+        }
     }
 
     pub(crate) fn flag(mut self, name: &str, value: impl ToString) -> Self {
@@ -62,7 +68,12 @@ pub(crate) async fn redis() -> RedisServer {
 /// A fresh database on the PostgreSQL server that all tests share.
 pub(crate) async fn database() -> String {
     let name = format!("test_{}", uuid::Uuid::now_v7().simple());
-    PostgresServer::shared().await.unwrap().create_database(&name).await.unwrap()
+    PostgresServer::shared()
+        .await
+        .unwrap()
+        .create_database(&name)
+        .await
+        .unwrap()
 }
 
 impl Deployment {
@@ -93,7 +104,14 @@ impl Deployment {
         }
         let urls: Vec<String> = services.iter().map(Service::url).collect();
         let target = Target::new(&urls, ADMIN_TOKEN, BuyerAuth::TrustedHeader).unwrap();
-        Self { services, options, target, redis, database_url, _folder: folder }
+        Self {
+            services,
+            options,
+            target,
+            redis,
+            database_url,
+            _folder: folder,
+        }
     }
 
     /// A client of one of the processes.
@@ -103,7 +121,11 @@ impl Deployment {
 
     /// The end of every process' log, for failure messages.
     pub(crate) fn logs(&self) -> String {
-        self.services.iter().map(Service::log_tail).collect::<Vec<_>>().join("\n----\n")
+        self.services
+            .iter()
+            .map(Service::log_tail)
+            .collect::<Vec<_>>()
+            .join("\n----\n")
     }
 }
 
@@ -147,8 +169,29 @@ pub(crate) fn assert_valid(report: &RunReport, sold: i64, deployment: &Deploymen
 
 /// How often a test that depends on timing repeats its scene; `scripts/test --full` raises it.
 pub(crate) fn repeats() -> u32 {
-    std::env::var("STOCKADE_TEST_REPEATS").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
+    std::env::var("STOCKADE_TEST_REPEATS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(1)
 }
 
 /// Long enough for a busy machine, short enough for a person.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The value of `probe` as soon as it has one, asking one of the processes each time.
+pub(crate) async fn until<T>(
+    deployment: &Deployment,
+    what: &str,
+    mut probe: impl AsyncFnMut(&mut Client) -> Option<T>,
+) -> T {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let mut client = deployment.client(deployment.services.len() - 1);
+    loop {
+        if let Some(value) = probe(&mut client).await {
+            return value;
+        }
+        let late = tokio::time::Instant::now() >= deadline;
+        assert!(!late, "gave up waiting for {what}\n{}", deployment.logs());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

@@ -7,10 +7,10 @@ use loadtest::client::{As, PurchaseRequest};
 use loadtest::outcome::Outcome;
 use loadtest::run::{open_sale, read_books};
 use loadtest::scenario::Scenario;
-use loadtest::servers::{Address, Proxy, PostgresServer};
+use loadtest::servers::{Address, PostgresServer, Proxy};
 use redis::Script;
 
-use crate::harness::{Database, Deployment, PATIENCE, Plan, database, redis};
+use crate::harness::{Database, Deployment, PATIENCE, Plan, database, redis, until};
 
 /// The start of the purchase script's digest: what a call of it contains on the wire.
 fn purchase_call() -> Vec<u8> {
@@ -19,7 +19,13 @@ fn purchase_call() -> Vec<u8> {
 }
 
 fn request<'a>(sale: u32, buyer: &'a str, key: &'a str) -> PurchaseRequest<'a> {
-    PurchaseRequest { sale, buyer, key, quantity: 1, respond_async: false }
+    PurchaseRequest {
+        sale,
+        buyer,
+        key,
+        quantity: 1,
+        respond_async: false,
+    }
 }
 
 /// Two instances on one Redis; the first one reaches it through the proxy.
@@ -30,19 +36,30 @@ async fn behind_a_redis_proxy(flags: &[(&str, u64)]) -> (Deployment, Proxy) {
     for (name, value) in flags {
         plan = plan.flag(name, value);
     }
-    plan.redis_urls =
-        Some(vec![format!("redis://127.0.0.1:{}", proxy.port()), redis.url()]);
+    plan.redis_urls = Some(vec![
+        format!("redis://127.0.0.1:{}", proxy.port()),
+        redis.url(),
+    ]);
     (Deployment::start_on(plan, redis).await, proxy)
 }
 
 async fn open(deployment: &Deployment, quantity: u32, hold_seconds: u32) -> Sale {
-    let sale = NewSale { quantity, hold_seconds, ..NewSale::default() };
-    let sale = open_sale(&deployment.target, &Scenario { sale, ..Scenario::default() });
-    sale.await.unwrap()
+    let sale = NewSale {
+        quantity,
+        hold_seconds,
+        ..NewSale::default()
+    };
+    let scenario = Scenario {
+        sale,
+        ..Scenario::default()
+    };
+    open_sale(&deployment.target, &scenario).await.unwrap()
 }
 
 async fn assert_balanced(deployment: &Deployment, sale: u32, active: i64) {
-    let books = read_books(&deployment.target, sale, PATIENCE).await.unwrap();
+    let books = read_books(&deployment.target, sale, PATIENCE)
+        .await
+        .unwrap();
     let terms = &books.audit.terms;
     assert!(books.settled, "{:?}", books.audit);
     assert_eq!(terms.sum(), terms.quantity, "{:?}", books.audit);
@@ -55,15 +72,34 @@ async fn a_purchase_whose_reply_from_redis_is_lost_is_one_order() {
     let sale = open(&deployment, 10, 0).await.id;
     let mut client = deployment.client(0);
     // The first purchase makes sure that the script is known to the server.
-    assert!(client.purchase(&request(sale, "first", "k")).await.order().is_some());
+    assert!(
+        client
+            .purchase(&request(sale, "first", "k"))
+            .await
+            .order()
+            .is_some()
+    );
     proxy.drop_next_reply(&purchase_call());
     let outcome = client.purchase(&request(sale, "unlucky", "k")).await;
-    assert_eq!(proxy.counts().replies_dropped, 1, "the fault was not injected");
+    assert_eq!(
+        proxy.counts().replies_dropped,
+        1,
+        "the fault was not injected"
+    );
     let Outcome::Committed { order, .. } = outcome else {
         panic!("{outcome}\n{}", deployment.logs())
     };
-    let again = deployment.client(1).purchase(&request(sale, "unlucky", "k")).await;
-    assert_eq!(again, Outcome::Committed { order, replayed: true });
+    let again = deployment
+        .client(1)
+        .purchase(&request(sale, "unlucky", "k"))
+        .await;
+    assert_eq!(
+        again,
+        Outcome::Committed {
+            order,
+            replayed: true
+        }
+    );
     assert_balanced(&deployment, sale, 2).await;
 }
 
@@ -72,7 +108,12 @@ async fn a_copy_that_arrives_after_the_buyer_was_refused_buys_nothing() {
     let (deployment, proxy) = behind_a_redis_proxy(&[("purchase-wait-ms", 20_000)]).await;
     let sale = open(&deployment, 2, 60).await.id;
     let (mut slow, mut quick) = (deployment.client(0), deployment.client(1));
-    assert!(slow.purchase(&request(sale, "first", "k")).await.order().is_some());
+    assert!(
+        slow.purchase(&request(sale, "first", "k"))
+            .await
+            .order()
+            .is_some()
+    );
 
     let mut held = proxy.hold_next_request(&purchase_call());
     let wire_cut = request(sale, "late", "k");
@@ -94,18 +135,32 @@ async fn a_copy_that_arrives_after_the_buyer_was_refused_buys_nothing() {
         assert_balanced(&deployment, sale, 2).await;
         return;
     }
-    assert_eq!(refused, Outcome::Refused { code: "held".to_owned() });
+    assert_eq!(
+        refused,
+        Outcome::Refused {
+            code: "held".to_owned()
+        }
+    );
     quick.cancel(As::Admin, last).await.unwrap();
-    let freed = loadtest::servers::eventually("the unit to return", async || {
-        let stock = quick.stock(sale).await.ok()?;
+    until(&deployment, "the unit to return", async |client| {
+        let stock = client.stock(sale).await.ok()?;
         (stock.terms.available == 1).then_some(())
-    });
-    freed.await.unwrap();
+    })
+    .await;
     held.deliver().await.unwrap();
-    assert_eq!(proxy.counts().requests_delivered, 1, "the fault was not injected");
+    assert_eq!(
+        proxy.counts().requests_delivered,
+        1,
+        "the fault was not injected"
+    );
     assert_balanced(&deployment, sale, 1).await;
     let again = slow.purchase(&wire_cut).await;
-    assert_eq!(again, Outcome::Refused { code: "void".to_owned() });
+    assert_eq!(
+        again,
+        Outcome::Refused {
+            code: "void".to_owned()
+        }
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,7 +169,12 @@ async fn a_copy_that_arrives_after_its_time_does_nothing() {
     let (deployment, proxy) = behind_a_redis_proxy(&flags).await;
     let sale = open(&deployment, 10, 0).await.id;
     let mut slow = deployment.client(0);
-    assert!(slow.purchase(&request(sale, "first", "k")).await.order().is_some());
+    assert!(
+        slow.purchase(&request(sale, "first", "k"))
+            .await
+            .order()
+            .is_some()
+    );
     let mut held = proxy.hold_next_request(&purchase_call());
     let waiting = tokio::spawn({
         let mut slow = deployment.client(0);
@@ -127,7 +187,11 @@ async fn a_copy_that_arrives_after_its_time_does_nothing() {
     // The copy's time is over when the buyer has been told that the outcome is unknown.
     tokio::time::sleep(Duration::from_millis(50)).await;
     held.deliver().await.unwrap();
-    assert_eq!(proxy.counts().requests_delivered, 1, "the fault was not injected");
+    assert_eq!(
+        proxy.counts().requests_delivered,
+        1,
+        "the fault was not injected"
+    );
     proxy.restore().await;
     assert_balanced(&deployment, sale, 1).await;
 }
@@ -137,7 +201,9 @@ async fn a_commit_whose_reply_is_lost_is_one_order() {
     let server = PostgresServer::shared().await.unwrap();
     let direct = database().await;
     let name = direct.rsplit('/').next().expect("a URL has a path");
-    let Address::Tcp(_) = server.address() else { panic!("PostgreSQL listens on TCP") };
+    let Address::Tcp(_) = server.address() else {
+        panic!("PostgreSQL listens on TCP")
+    };
     let proxy = Proxy::start(server.address()).await.unwrap();
     let mut plan = Plan::new(Database::Postgres, 1).flag("database-connections", 2);
     plan.database_url = Some(server.url_through(proxy.port(), name));
@@ -149,8 +215,14 @@ async fn a_commit_whose_reply_is_lost_is_one_order() {
         proxy.drop_next_reply(b"COMMIT");
         let request = request(sale, &buyer, "k");
         let first = client.purchase(&request).await;
-        let Some(order) = first.order() else { panic!("{first}\n{}", deployment.logs()) };
-        assert_eq!(proxy.counts().replies_dropped, before + 1, "the fault was not injected");
+        let Some(order) = first.order() else {
+            panic!("{first}\n{}", deployment.logs())
+        };
+        assert_eq!(
+            proxy.counts().replies_dropped,
+            before + 1,
+            "the fault was not injected"
+        );
         let again = client.purchase(&request).await;
         assert_eq!(again.order(), Some(order));
     }

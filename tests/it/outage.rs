@@ -20,16 +20,23 @@ const SECONDS: u32 = 16;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_seconds_without_postgres_at_two_thousand_purchases_a_second_lose_nothing() {
-    let mut postgres = PostgresServer::start(&PostgresOptions::default()).await.unwrap();
+    let mut postgres = PostgresServer::start(&PostgresOptions::default())
+        .await
+        .unwrap();
     let mut plan = Plan::new(Database::Postgres, 2).flag("commit-wait-ms", 100);
     plan.database_url = Some(postgres.create_database("outage").await.unwrap());
     let deployment = Deployment::start(plan).await;
     let purchases = RATE_PER_SECOND.get() * SECONDS;
     let scenario = Scenario {
-        sale: NewSale { quantity: purchases + 1, ..NewSale::default() },
+        sale: NewSale {
+            quantity: purchases + 1,
+            ..NewSale::default()
+        },
         buyers: purchases,
         connections: 512,
-        pace: Pace::Constant { rate: RATE_PER_SECOND },
+        pace: Pace::Constant {
+            rate: RATE_PER_SECOND,
+        },
         patience: Duration::from_secs(60),
         settle: Duration::from_secs(60),
         ..Scenario::default()
@@ -45,9 +52,24 @@ async fn ten_seconds_without_postgres_at_two_thousand_purchases_a_second_lose_no
     let (report, ()) = tokio::join!(run, outage);
     let report = report.unwrap();
     let (judgement, tally) = (&report.judgement, &report.judgement.tally);
-    assert_eq!(judgement.verdict, Verdict::Valid, "{judgement:#?}\n{}", deployment.logs());
-    assert!(tally.admitted > 1_000, "nobody was told 202, so there was no outage: {tally:?}");
-    assert!(tally.refused.is_empty(), "refused although there was stock: {tally:?}");
-    assert_eq!(tally.committed + tally.admitted, purchases as usize, "{tally:?}");
+    assert_eq!(
+        judgement.verdict,
+        Verdict::Valid,
+        "{judgement:#?}\n{}",
+        deployment.logs()
+    );
+    assert!(
+        tally.admitted > 1_000,
+        "nobody was told 202, so there was no outage: {tally:?}"
+    );
+    assert!(
+        tally.refused.is_empty(),
+        "refused although there was stock: {tally:?}"
+    );
+    assert_eq!(
+        tally.committed + tally.admitted,
+        purchases as usize,
+        "{tally:?}"
+    );
     assert_eq!(tally.sold, i64::from(purchases), "{tally:?}");
 }

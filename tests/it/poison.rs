@@ -8,9 +8,9 @@ use loadtest::client::{As, PurchaseRequest};
 use loadtest::outcome::Outcome;
 use loadtest::run::{open_sale, read_books};
 use loadtest::scenario::Scenario;
-use loadtest::servers::{PostgresServer, eventually};
+use loadtest::servers::PostgresServer;
 
-use crate::harness::{Database, Deployment, PATIENCE, Plan, database};
+use crate::harness::{Database, Deployment, PATIENCE, Plan, database, until};
 
 const BATCH: usize = 500;
 
@@ -35,9 +35,15 @@ async fn one_poisoned_purchase_in_a_batch_of_five_hundred_harms_nobody_else() {
     plan.database_url = Some(url.clone());
     let deployment = Deployment::start(plan).await;
     server.psql(&name, POISON).await.unwrap();
-    let sale = NewSale { quantity: 1_000, ..NewSale::default() };
-    let sale = open_sale(&deployment.target, &Scenario { sale, ..Scenario::default() });
-    let sale = sale.await.unwrap().id;
+    let sale = NewSale {
+        quantity: 1_000,
+        ..NewSale::default()
+    };
+    let scenario = Scenario {
+        sale,
+        ..Scenario::default()
+    };
+    let sale = open_sale(&deployment.target, &scenario).await.unwrap().id;
 
     // While somebody else holds the sale's row, all purchases gather behind the first two commits.
     let lock = tokio::spawn({
@@ -47,21 +53,29 @@ async fn one_poisoned_purchase_in_a_batch_of_five_hundred_harms_nobody_else() {
             server.psql(&name, hold).await
         }
     });
-    eventually("the row to be locked", async || {
+    until(&deployment, "the row to be locked", async |_| {
         let locked = "select count(*) from pg_stat_activity where query like '%pg_sleep(1.5)%'
                        and pid <> pg_backend_pid() and datname = current_database()";
         let count = server.psql(&name, locked).await.ok()?;
         (count.trim() == "1").then_some(())
     })
-    .await
-    .unwrap();
+    .await;
     let mut buyers = tokio::task::JoinSet::new();
     for n in 0..BATCH {
         let mut client = deployment.client(0);
         buyers.spawn(async move {
-            let buyer = if n == BATCH / 2 { "poison".to_owned() } else { format!("buyer-{n}") };
-            let request =
-                PurchaseRequest { sale, buyer: &buyer, key: "k", quantity: 1, respond_async: false };
+            let buyer = if n == BATCH / 2 {
+                "poison".to_owned()
+            } else {
+                format!("buyer-{n}")
+            };
+            let request = PurchaseRequest {
+                sale,
+                buyer: &buyer,
+                key: "k",
+                quantity: 1,
+                respond_async: false,
+            };
             let outcome = tokio::time::timeout(Duration::from_secs(30), client.purchase(&request));
             (buyer.clone(), outcome.await.expect("an answer"))
         });
@@ -77,31 +91,69 @@ async fn one_poisoned_purchase_in_a_batch_of_five_hundred_harms_nobody_else() {
         }
     }
     let mut client = deployment.client(0);
-    let rejected = eventually("the poisoned purchase to be rejected", async || {
-        let orders = client.buyer_orders("poison").await.ok()?;
-        orders.into_iter().find(|order| order.state == OrderState::Rejected)
-    });
-    let rejected = rejected.await.unwrap();
-    assert_eq!(client.order(As::Buyer("poison"), rejected.id).await.unwrap().id, rejected.id);
-    let books = read_books(&deployment.target, sale, PATIENCE).await.unwrap();
+    let rejected = until(
+        &deployment,
+        "the poisoned purchase to be rejected",
+        async |client| {
+            let orders = client.buyer_orders("poison").await.ok()?;
+            orders
+                .into_iter()
+                .find(|order| order.state == OrderState::Rejected)
+        },
+    )
+    .await;
+    assert_eq!(
+        client
+            .order(As::Buyer("poison"), rejected.id)
+            .await
+            .unwrap()
+            .id,
+        rejected.id
+    );
+    let books = read_books(&deployment.target, sale, PATIENCE)
+        .await
+        .unwrap();
     let terms = &books.audit.terms;
     assert_eq!(terms.confirmed, BATCH as i64 - 1, "{:?}", books.audit);
-    assert_eq!(terms.available, 1_000 - (BATCH as i64 - 1), "{:?}", books.audit);
-    let metrics = client.send(As::Anonymous, Method::GET, "/metrics", &[], None).await.unwrap();
+    assert_eq!(
+        terms.available,
+        1_000 - (BATCH as i64 - 1),
+        "{:?}",
+        books.audit
+    );
+    let metrics = client
+        .send(As::Anonymous, Method::GET, "/metrics", &[], None)
+        .await
+        .unwrap();
     let metrics = String::from_utf8(metrics.body.to_vec()).unwrap();
     let largest = largest_commit(&metrics);
-    assert!(largest >= 250, "the batch was never large: at most {largest} in one commit");
+    assert!(
+        largest >= 250,
+        "the batch was never large: at most {largest} in one commit"
+    );
 }
 
 /// The upper bound of the largest bucket of commit sizes that holds anything.
 fn largest_commit(metrics: &str) -> u64 {
     let mut before = 0;
     let mut largest = 0;
-    for line in metrics.lines().filter(|line| line.contains("commit_batch") && line.contains("le=")) {
-        let bound = line.split("le=\"").nth(1).and_then(|rest| rest.split('"').next());
-        let count: u64 = line.rsplit(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0);
+    for line in metrics
+        .lines()
+        .filter(|line| line.contains("commit_batch") && line.contains("le="))
+    {
+        let bound = line
+            .split("le=\"")
+            .nth(1)
+            .and_then(|rest| rest.split('"').next());
+        let count: u64 = line
+            .rsplit(' ')
+            .next()
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(0);
         if count > before {
-            largest = bound.and_then(|b| b.parse::<f64>().ok()).map_or(u64::MAX, |b| b as u64);
+            largest = bound
+                .and_then(|b| b.parse::<f64>().ok())
+                .map_or(u64::MAX, |b| b as u64);
         }
         before = count;
     }

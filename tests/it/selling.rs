@@ -10,7 +10,11 @@ use crate::harness::{Database, Deployment, Plan, assert_valid};
 
 fn ten_thousand_buyers() -> Scenario {
     Scenario {
-        sale: NewSale { quantity: 1_000, per_buyer_limit: 3, ..NewSale::default() },
+        sale: NewSale {
+            quantity: 1_000,
+            per_buyer_limit: 3,
+            ..NewSale::default()
+        },
         buyers: 10_000,
         quantities: 1..=3,
         replay: true,
@@ -21,24 +25,35 @@ fn ten_thousand_buyers() -> Scenario {
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_buyers_at_one_process_on_sqlite_get_exactly_the_quantity() {
     let deployment = Deployment::start(Plan::new(Database::Sqlite, 1)).await;
-    let report = run_sale(&deployment.target, &ten_thousand_buyers()).await.unwrap();
+    let report = run_sale(&deployment.target, &ten_thousand_buyers())
+        .await
+        .unwrap();
     assert_valid(&report, 1_000, &deployment);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_buyers_at_three_processes_on_postgres_get_exactly_the_quantity() {
     let deployment = Deployment::start(Plan::new(Database::Postgres, 3)).await;
-    let report = run_sale(&deployment.target, &ten_thousand_buyers()).await.unwrap();
+    let report = run_sale(&deployment.target, &ten_thousand_buyers())
+        .await
+        .unwrap();
     assert_valid(&report, 1_000, &deployment);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_key_at_two_processes_at_the_same_instant_is_one_order_a_thousand_times() {
     let deployment = Deployment::start(Plan::new(Database::Postgres, 2)).await;
-    let sale = NewSale { quantity: 2_000, per_buyer_limit: 2, ..NewSale::default() };
+    let sale = NewSale {
+        quantity: 2_000,
+        per_buyer_limit: 2,
+        ..NewSale::default()
+    };
     let sale = loadtest::run::open_sale(
         &deployment.target,
-        &Scenario { sale, ..Scenario::default() },
+        &Scenario {
+            sale,
+            ..Scenario::default()
+        },
     )
     .await
     .unwrap();
@@ -71,9 +86,19 @@ async fn one_key_at_two_processes_at_the_same_instant_is_one_order_a_thousand_ti
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_clicks_of_one_buyer_respect_key_and_limit() {
     let deployment = Deployment::start(Plan::new(Database::Sqlite, 2)).await;
-    let sale = NewSale { quantity: 100, per_buyer_limit: 3, ..NewSale::default() };
-    let scenario = Scenario { sale, ..Scenario::default() };
-    let sale = loadtest::run::open_sale(&deployment.target, &scenario).await.unwrap().id;
+    let sale = NewSale {
+        quantity: 100,
+        per_buyer_limit: 3,
+        ..NewSale::default()
+    };
+    let scenario = Scenario {
+        sale,
+        ..Scenario::default()
+    };
+    let sale = loadtest::run::open_sale(&deployment.target, &scenario)
+        .await
+        .unwrap()
+        .id;
     let mut clicks = tokio::task::JoinSet::new();
     for worker in 0..50_usize {
         let mut client: Client = deployment.client(worker);
@@ -106,5 +131,13 @@ async fn a_thousand_clicks_of_one_buyer_respect_key_and_limit() {
         }
     }
     assert_eq!(bought.len(), 3, "{bought:?}");
-    assert_eq!(deployment.client(0).buyer_orders("eager").await.unwrap().len(), 3);
+    assert_eq!(
+        deployment
+            .client(0)
+            .buyer_orders("eager")
+            .await
+            .unwrap()
+            .len(),
+        3
+    );
 }
