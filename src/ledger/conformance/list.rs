@@ -82,7 +82,8 @@ pub async fn a_sales_orders_are_its_own(ledger: &Ledger) {
 /// Whatever the caller asks for.
 pub async fn a_page_has_a_largest_size(ledger: &Ledger) {
     let sale = loaded_sale(ledger, PAGE_MAX + 1, 0).await.id;
-    commit(ledger, sale, 1, &singles(sale, 0..PAGE_MAX + 1)).await;
+    commit(ledger, sale, 1, &singles(sale, 0..PAGE_MAX)).await;
+    commit(ledger, sale, 1, &singles(sale, PAGE_MAX..PAGE_MAX + 1)).await;
     let page = ledger
         .sale_orders(sale, None, u32::MAX)
         .await
