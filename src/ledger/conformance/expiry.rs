@@ -96,6 +96,31 @@ pub async fn to_confirm_an_order_whose_hold_is_over_expires_it(ledger: &Ledger) 
     audit(ledger, sale).await;
 }
 
+/// It gives the units back no less than expiry does, and the caller gets what was asked for.
+pub async fn an_order_whose_hold_is_over_can_still_be_cancelled(ledger: &Ledger) {
+    let sale = loaded_sale(ledger, 9, 1).await.id;
+    let order = commit(ledger, sale, 1, &singles(sale, 0..1))
+        .await
+        .remove(0)
+        .order;
+    until("the hold is over", async || {
+        ledger
+            .expiries_due(u32::MAX)
+            .await
+            .expect("due")
+            .contains(&sale)
+    })
+    .await;
+    let (late, returned) = ledger.cancel(order.id).await.expect("cancel");
+    let Transition::Done(cancelled) = late else {
+        panic!("{late:?}")
+    };
+    assert_eq!(cancelled.state, OrderState::Cancelled);
+    assert!(returned.is_some());
+    assert!(expire_all(ledger, sale).await.is_empty());
+    audit(ledger, sale).await;
+}
+
 /// A payment that comes in time is kept, a payment is never undone by the end of the hold.
 pub async fn a_confirmed_order_does_not_expire(ledger: &Ledger) {
     let (sale, _) = paid_in_time(ledger, 1).await;

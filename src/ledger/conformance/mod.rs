@@ -79,7 +79,7 @@ pub fn cases() -> Vec<Case> {
             adopted_purchases_are_taken_as_long_as_they_fit,
             adoption_can_be_repeated,
             holds_of_adopted_orders_begin_at_the_adoption,
-            adoption_and_late_commits_do_not_block_each_other,
+            adoption_and_late_writers_do_not_block_each_other,
             a_snapshot_has_every_order_of_the_sale,
             a_snapshot_absorbs_the_returns_before_it,
             absorbing_and_deleting_returns_do_not_block_each_other;
@@ -94,6 +94,7 @@ pub fn cases() -> Vec<Case> {
             holds_expire_at_their_instant,
             groups_of_holds_expire_one_by_one,
             to_confirm_an_order_whose_hold_is_over_expires_it,
+            an_order_whose_hold_is_over_can_still_be_cancelled,
             a_confirmed_order_does_not_expire;
         reject:
             a_rejected_purchase_is_recorded_once,

@@ -85,8 +85,8 @@ impl Postgres {
         let group = Group::of(sale, purchases)?;
         let mut tx = self.begin().await?;
         // Inserted before the sale's row is locked, although only the row tells how many of them
-        // fit: a commit of an older epoch may have inserted the same ids and be waiting for that
-        // row.
+        // fit: another instance may have inserted one of them (to reject it, say) and be waiting for
+        // that row.
         let fresh = commit::insert(&mut tx, sale, &group).await?;
         let Some(locked) = lock_loading(&mut tx, sale, epoch).await? else {
             return Ok(None);
