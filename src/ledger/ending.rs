@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use uuid::Uuid;
 
-use super::{End, Ended, StockReturn, Transition};
+use super::{COMMIT_MAX, End, Ended, StockReturn, Transition};
 use crate::domain::{Order, OrderId, OrderState};
 
 impl End {
@@ -73,6 +73,24 @@ pub(super) fn answer(
         (transition, returns.remove(id))
     });
     told.collect()
+}
+
+/// Most groups of holds that are looked at for one transaction.
+pub(super) const GROUPS_MAX: i64 = 64;
+
+/// The first of these groups, numbers and orders, and as many after it as make at most [`COMMIT_MAX`]
+/// orders together. Lone purchases are groups of one: a transaction for each would take the sale's
+/// row from those who buy.
+pub(super) fn together(groups: Vec<(i64, Vec<Uuid>)>) -> (Vec<i64>, Vec<Uuid>) {
+    let (mut numbers, mut orders) = (Vec::new(), Vec::new());
+    for (number, ids) in groups {
+        if !numbers.is_empty() && orders.len() + ids.len() > COMMIT_MAX {
+            break;
+        }
+        numbers.push(number);
+        orders.extend(ids);
+    }
+    (numbers, orders)
 }
 
 /// The ids of the orders that somebody wishes to end, each once.

@@ -213,7 +213,7 @@ impl Ledger {
     /// inserted it and the epoch is still the sale's: a later load has counted them as free.
     ///
     /// # Errors
-    /// See [`Error`].
+    /// [`Error::Permanent`] when the database refuses even that row; no order is made then.
     pub async fn reject(
         &self,
         sale: SaleId,
@@ -294,9 +294,9 @@ impl Ledger {
         each!(self, db => db.expiries_due(limit).await)
     }
 
-    /// Expires the sale's oldest group of holds if it is over: those of one commit, at most
-    /// [`COMMIT_MAX`]. None: no group was due. An empty list: one was, but all its orders had
-    /// ended.
+    /// Expires the sale's oldest holds that are over: those of one or more commits, at most
+    /// [`COMMIT_MAX`] orders. None: nothing was due. An empty list: something was, but all its orders
+    /// had ended.
     ///
     /// # Errors
     /// See [`Error`]; idempotent.

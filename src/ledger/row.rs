@@ -223,6 +223,13 @@ pub(super) fn counter(value: i64) -> Result<u64, Error> {
     u64::try_from(value).map_err(|_| Error::Corrupt(format!("{value} where no number is negative")))
 }
 
+/// Ids on their way out of SQL.
+pub(super) fn order_ids(ids: &[Uuid]) -> Result<Vec<OrderId>, Error> {
+    ids.iter()
+        .map(|id| Ok(OrderId::from_bytes(id.as_bytes())?))
+        .collect()
+}
+
 /// The lowest and the highest id that an order of this sale could have.
 pub(super) fn id_range(sale: SaleId) -> (Uuid, Uuid) {
     let lowest = u128::from(sale.get()) << 96;

@@ -72,18 +72,14 @@ pub(super) const CHANGES: &str = "
     select change_number, state, at_ms, order_ids from sale_change
      where sale_id = $1 and change_number >= $2 order by change_number limit $3";
 
-/// $1 sale, $2 now. The oldest group of holds that is over, with its orders.
-pub(super) const DUE_GROUP: &str = "
-    select hold_group.change_number, hold_group.due_at_ms, sale_change.order_ids
+/// $1 sale, $2 now, $3 limit. The oldest groups of holds that are over, with their orders.
+pub(super) const DUE_GROUPS: &str = "
+    select hold_group.change_number, sale_change.order_ids
       from hold_group
       join sale_change on sale_change.sale_id = hold_group.sale_id
                       and sale_change.change_number = hold_group.change_number
      where hold_group.sale_id = $1 and hold_group.due_at_ms <= $2
-     order by hold_group.due_at_ms, hold_group.change_number limit 1";
-
-/// $1 sale, $2 due, $3 change number.
-pub(super) const DELETE_GROUP: &str = "
-    delete from hold_group where sale_id = $1 and due_at_ms = $2 and change_number = $3";
+     order by hold_group.due_at_ms, hold_group.change_number limit $3";
 
 /// $1 limit. A sale that is loading has no stock in Redis that could take units back, and a drained
 /// one needs none.
@@ -113,18 +109,20 @@ pub(super) const FINISH_LOAD: &str = "
 /// $1 sale, $2 and $3 its lowest and highest possible id. One statement, so that it sees the sale's
 /// counters and its orders at one moment.
 pub(super) const COUNT: &str = concat!(
-    "select ",
+    "with buyer as (
+        select coalesce(sum(quantity) filter (where state = 'reserved'), 0) as reserved,
+               coalesce(sum(quantity) filter (where state = 'confirmed'), 0) as confirmed
+          from purchase_order
+         where order_id between $2 and $3 and state in ('reserved', 'confirmed')
+         group by buyer_id
+     )
+     select ",
     sale_columns!(),
-    ", coalesce((select cast(sum(quantity) as bigint) from purchase_order
-                  where order_id between $2 and $3 and state = 'reserved'), 0) as reserved_units
-     , coalesce((select cast(sum(quantity) as bigint) from purchase_order
-                  where order_id between $2 and $3 and state = 'confirmed'), 0) as confirmed_units
-     , coalesce((select cast(sum(r.quantity) as bigint) from stock_return r
-                  where r.sale_id = sale.sale_id and r.epoch = sale.epoch), 0) as returning_units
-     , (select count(*) from
-           (select buyer_id from purchase_order
-             where order_id between $2 and $3 and state in ('reserved', 'confirmed')
-             group by buyer_id having sum(quantity) > sale.per_buyer_limit) as over_limit
-       ) as buyers_over_limit
+    ", (select cast(coalesce(sum(reserved), 0) as bigint) from buyer) as reserved_units
+     , (select cast(coalesce(sum(confirmed), 0) as bigint) from buyer) as confirmed_units
+     , (select count(*) from buyer where reserved + confirmed > sale.per_buyer_limit)
+           as buyers_over_limit
+     , (select cast(coalesce(sum(r.quantity), 0) as bigint) from stock_return r
+         where r.sale_id = sale.sale_id and r.epoch = sale.epoch) as returning_units
       from sale where sale_id = $1"
 );

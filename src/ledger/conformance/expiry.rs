@@ -1,11 +1,13 @@
 //! Holds end at their instant, by one rule, and only those that nobody has paid for.
 
+use std::collections::HashSet;
+
 use super::fixture::{
     audit, commit, expire_all, expire_to_the_end, feed, loaded_sale, my_returns, order_now,
-    singles, until,
+    singles, until, until_clock_shows,
 };
 use crate::domain::{Order, OrderState, SaleId};
-use crate::ledger::{Ledger, Transition};
+use crate::ledger::{COMMIT_MAX, Ledger, Transition};
 
 /// Not before their instant, and then all of one commit that are still reserved.
 pub async fn holds_expire_at_their_instant(ledger: &Ledger) {
@@ -41,26 +43,66 @@ pub async fn holds_expire_at_their_instant(ledger: &Ledger) {
     assert_eq!((now.taken, now.confirmed), (1, 1));
 }
 
-/// Each commit is a group; the oldest goes first, and one call takes one.
-pub async fn groups_of_holds_expire_one_by_one(ledger: &Ledger) {
+/// Lone purchases are many commits; those that are over by the same time end in one transaction.
+pub async fn holds_of_many_commits_expire_together_oldest_first(ledger: &Ledger) {
+    const COMMITS: u32 = 5;
     let sale = loaded_sale(ledger, 9, 1).await.id;
-    for first in 0..3 {
-        commit(ledger, sale, 1, &singles(sale, first..first + 1)).await;
+    let mut last = None;
+    for n in 0..COMMITS {
+        let order = commit(ledger, sale, 1, &singles(sale, n..n + 1))
+            .await
+            .remove(0)
+            .order;
+        last = order.hold_expires_at;
     }
-    let mut expired = Vec::new();
-    until("all holds are over", async || {
-        if let Some(group) = ledger.expire(sale).await.expect("expire") {
-            assert_eq!(group.len(), 1, "one group per call");
-            expired.extend(group.into_iter().map(|returned| returned.order));
-        }
-        expired.len() == 3
-    })
-    .await;
-    let bought: Vec<_> = singles(sale, 0..3)
-        .iter()
-        .map(|purchase| purchase.order)
-        .collect();
-    assert_eq!(expired, bought);
+    until_clock_shows(ledger, last).await;
+    let expired = ledger
+        .expire(sale)
+        .await
+        .expect("expire")
+        .expect("something is due");
+    let mut ids: Vec<_> = expired.iter().map(|returned| returned.order).collect();
+    let mut bought: Vec<_> = singles(sale, 0..COMMITS).iter().map(|p| p.order).collect();
+    ids.sort();
+    bought.sort();
+    assert_eq!(ids, bought);
+    assert!(ledger.expire(sale).await.expect("expire").is_none());
+    let changes = feed(ledger, sale).await;
+    assert_eq!(
+        changes.len(),
+        COMMITS as usize + 1,
+        "one change for all: {changes:?}"
+    );
+    assert_eq!(audit(ledger, sale).await.taken, 0);
+}
+
+/// A transaction has a largest size; what is over it comes next.
+pub async fn no_more_orders_expire_at_once_than_commit_at_once(ledger: &Ledger) {
+    let most = u32::try_from(COMMIT_MAX).expect("a thousand");
+    let sale = loaded_sale(ledger, 3 * most, 1).await.id;
+    let older = commit(ledger, sale, 1, &singles(sale, 0..most)).await;
+    commit(ledger, sale, 1, &singles(sale, most..most + 1)).await;
+    let last = commit(ledger, sale, 1, &singles(sale, most + 1..2 * most)).await;
+    let last = last[0].order.hold_expires_at;
+    until_clock_shows(ledger, last).await;
+    let first = ledger
+        .expire(sale)
+        .await
+        .expect("expire")
+        .expect("something is due");
+    let first: HashSet<_> = first.iter().map(|returned| returned.order).collect();
+    assert_eq!(first.len(), COMMIT_MAX);
+    assert!(
+        older.iter().all(|done| first.contains(&done.order.id)),
+        "the oldest first"
+    );
+    let second = ledger
+        .expire(sale)
+        .await
+        .expect("expire")
+        .expect("something is due");
+    assert_eq!(second.len(), COMMIT_MAX, "one and 999 make a thousand");
+    assert!(ledger.expire(sale).await.expect("expire").is_none());
     assert_eq!(audit(ledger, sale).await.taken, 0);
 }
 
@@ -69,14 +111,14 @@ pub async fn to_confirm_an_order_whose_hold_is_over_expires_it(ledger: &Ledger) 
     let sale = loaded_sale(ledger, 9, 1).await.id;
     let orders = commit(ledger, sale, 1, &singles(sale, 0..2)).await;
     let due = orders[0].order.hold_expires_at.expect("a hold");
-    until("the sale is due", async || {
+    until_clock_shows(ledger, Some(due)).await;
+    assert!(
         ledger
             .expiries_due(u32::MAX)
             .await
             .expect("due")
             .contains(&sale)
-    })
-    .await;
+    );
     let (late, returned) = ledger.confirm(orders[0].order.id).await.expect("confirm");
     let Transition::Final(order) = late else {
         panic!("{late:?}")
@@ -103,14 +145,7 @@ pub async fn an_order_whose_hold_is_over_can_still_be_cancelled(ledger: &Ledger)
         .await
         .remove(0)
         .order;
-    until("the hold is over", async || {
-        ledger
-            .expiries_due(u32::MAX)
-            .await
-            .expect("due")
-            .contains(&sale)
-    })
-    .await;
+    until_clock_shows(ledger, order.hold_expires_at).await;
     let (late, returned) = ledger.cancel(order.id).await.expect("cancel");
     let Transition::Done(cancelled) = late else {
         panic!("{late:?}")

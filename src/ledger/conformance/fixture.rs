@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use crate::domain::{
     BuyerId, IdempotencyKey, NewSale, Order, OrderId, OrderState, Purchase, Sale, SaleId, Strategy,
+    Timestamp,
 };
 use crate::ledger::{Change, Commit, Committed, Ledger, StockReturn};
 
@@ -185,6 +186,21 @@ pub(super) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) 
         );
         tokio::time::sleep(POLL_INTERVAL).await;
     }
+}
+
+/// Waits until the database's clock shows at least `instant`.
+pub(super) async fn until_clock_shows(ledger: &Ledger, instant: Option<Timestamp>) {
+    assert!(instant.is_some(), "no instant to wait for");
+    let terms = NewSale {
+        closes_at: instant,
+        ..terms(1, 0)
+    };
+    let watch = ledger.create_sale(&terms).await.expect("create").id;
+    until("the clock shows it", async || {
+        ledger.close_due().await.expect("close");
+        sale_now(ledger, watch).await.closed
+    })
+    .await;
 }
 
 /// Checks everything that must hold whenever no call is under way, and returns the sale.

@@ -92,7 +92,8 @@ pub fn cases() -> Vec<Case> {
             returns_come_in_the_order_of_their_orders_ends;
         expiry:
             holds_expire_at_their_instant,
-            groups_of_holds_expire_one_by_one,
+            holds_of_many_commits_expire_together_oldest_first,
+            no_more_orders_expire_at_once_than_commit_at_once,
             to_confirm_an_order_whose_hold_is_over_expires_it,
             an_order_whose_hold_is_over_can_still_be_cancelled,
             a_confirmed_order_does_not_expire;

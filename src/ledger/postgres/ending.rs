@@ -28,6 +28,11 @@ const EXPIRIES_DUE: &str = "
     select sale_id from hold_group where due_at_ms <= now_ms()
      group by sale_id order by min(due_at_ms) limit $1";
 
+/// $1 sale, $2 now, $3 numbers. The time lets the primary key find them.
+const DELETE_GROUPS: &str = "
+    delete from hold_group
+     where sale_id = $1 and due_at_ms <= $2 and change_number = any($3)";
+
 /// $1 ids. In the order in which a load deletes them: two that delete the same rows wait for each
 /// other, and must not do so in a circle.
 const RETURNS_DONE: &str = "
@@ -81,20 +86,22 @@ impl Postgres {
         let Some(locked) = lock(&mut tx, sale).await? else {
             return Ok(None);
         };
-        let group: Option<(i64, i64, Vec<Uuid>)> = query_as(sql::DUE_GROUP)
+        let groups: Vec<(i64, Vec<Uuid>)> = query_as(sql::DUE_GROUPS)
             .bind(i64::from(sale.get()))
             .bind(locked.now_ms)
-            .fetch_optional(&mut *tx)
+            .bind(ending::GROUPS_MAX)
+            .fetch_all(&mut *tx)
             .await
             .map_err(sort)?;
-        let Some((number, due_at_ms, ids)) = group else {
+        if groups.is_empty() {
             return Ok(None);
-        };
+        }
+        let (numbers, ids) = ending::together(groups);
         let (_, returns) = finish(&mut tx, &locked, &ids, OrderState::Expired).await?;
-        query(sql::DELETE_GROUP)
+        query(DELETE_GROUPS)
             .bind(i64::from(sale.get()))
-            .bind(due_at_ms)
-            .bind(number)
+            .bind(locked.now_ms)
+            .bind(numbers)
             .execute(&mut *tx)
             .await
             .map_err(sort)?;

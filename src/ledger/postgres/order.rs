@@ -75,12 +75,11 @@ impl Postgres {
             .await
             .map_err(sort)?;
         let change = |(number, state, at_ms, ids): (i64, String, i64, Vec<Uuid>)| {
-            let orders = ids.iter().map(|id| OrderId::from_bytes(id.as_bytes()));
             Ok(Change {
                 number: row::counter(number)?,
                 state: OrderState::parse(&state)?,
                 at: Timestamp::from_millis(at_ms)?,
-                orders: orders.collect::<Result<_, _>>()?,
+                orders: row::order_ids(&ids)?,
             })
         };
         rows.into_iter().map(change).collect()

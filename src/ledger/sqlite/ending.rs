@@ -32,6 +32,12 @@ const EXPIRIES_DUE: &str = concat!(
     " group by sale_id order by min(due_at_ms) limit $1"
 );
 
+/// $1 sale, $2 now, $3 numbers as JSON. The time lets the primary key find them.
+const DELETE_GROUPS: &str = "
+    delete from hold_group
+     where sale_id = $1 and due_at_ms <= $2
+       and change_number in (select value from json_each($3))";
+
 /// $1 ids as JSON.
 const RETURNS_DONE: &str =
     "delete from stock_return where order_id in (select unhex(value) from json_each($1))";
@@ -82,21 +88,25 @@ impl Sqlite {
         let Some(locked) = lock(&mut tx, sale).await? else {
             return Ok(None);
         };
-        let group: Option<(i64, i64, Vec<u8>)> = query_as(sql::DUE_GROUP)
+        let groups: Vec<(i64, Vec<u8>)> = query_as(sql::DUE_GROUPS)
             .bind(i64::from(sale.get()))
             .bind(locked.now_ms)
-            .fetch_optional(&mut *tx)
+            .bind(ending::GROUPS_MAX)
+            .fetch_all(&mut *tx)
             .await
             .map_err(sort)?;
-        let Some((number, due_at_ms, ids)) = group else {
+        if groups.is_empty() {
             return Ok(None);
-        };
-        let ids: Vec<Uuid> = divided(&ids)?.into_iter().map(OrderId::uuid).collect();
+        }
+        let groups = groups
+            .into_iter()
+            .map(|(number, ids)| Ok((number, divided(&ids)?)));
+        let (numbers, ids) = ending::together(groups.collect::<Result<_, Error>>()?);
         let (_, returns) = finish(&mut tx, &locked, &ids, OrderState::Expired).await?;
-        query(sql::DELETE_GROUP)
+        query(DELETE_GROUPS)
             .bind(i64::from(sale.get()))
-            .bind(due_at_ms)
-            .bind(number)
+            .bind(locked.now_ms)
+            .bind(json::numbers(&numbers))
             .execute(&mut *tx)
             .await
             .map_err(sort)?;

@@ -14,6 +14,11 @@ pub(super) fn ids(ids: &[Uuid]) -> String {
     serde_json::to_string(&ids).expect("strings can be written as JSON")
 }
 
+/// Numbers as `[1, …]`.
+pub(super) fn numbers(numbers: &[i64]) -> String {
+    serde_json::to_string(numbers).expect("numbers can be written as JSON")
+}
+
 /// Orders as `[["…id…", "buyer", quantity], …]`.
 pub(super) fn orders(orders: &[Order]) -> String {
     let row = |order: &Order| {

@@ -75,7 +75,7 @@ impl Sqlite {
                 number: row::counter(number)?,
                 state: OrderState::parse(&state)?,
                 at: Timestamp::from_millis(at_ms)?,
-                orders: divided(&ids)?,
+                orders: row::order_ids(&divided(&ids)?)?,
             })
         };
         rows.into_iter().map(change).collect()
@@ -96,9 +96,10 @@ pub(super) async fn read(
 }
 
 /// Ids that lie one after the other.
-pub(super) fn divided(bytes: &[u8]) -> Result<Vec<OrderId>, Error> {
+pub(super) fn divided(bytes: &[u8]) -> Result<Vec<Uuid>, Error> {
+    let corrupt = |error: uuid::Error| Error::Corrupt(error.to_string());
     bytes
         .chunks(size_of::<Uuid>())
-        .map(|id| Ok(OrderId::from_bytes(id)?))
+        .map(|id| Uuid::from_slice(id).map_err(corrupt))
         .collect()
 }
