@@ -46,7 +46,7 @@ impl BuyerRate {
     /// [`Code::TooManyRequests`] with the seconds until the next one is taken.
     pub fn admit(&self, buyer: &BuyerId) -> Result<(), Problem> {
         let count = self.purchases.fetch_add(1, Ordering::Relaxed);
-        if count % PURCHASES_PER_LOOK == 0 && self.buckets.len() > BUYERS_KEPT {
+        if count.is_multiple_of(PURCHASES_PER_LOOK) && self.buckets.len() > BUYERS_KEPT {
             self.buckets.retain_recent();
         }
         self.buckets.check_key(buyer).map_err(|early| {

@@ -11,7 +11,7 @@ use crate::domain::{
 };
 use crate::ledger::{OrderPage, StockReturn, Transition};
 use crate::stock::journal::{self, Entry};
-use crate::stock::requests::{Mark, mark};
+use crate::stock::requests::{Mark, marks};
 
 /// Journal reads that a search for one pending order may take.
 const SEARCH_READS_MAX: usize = 256;
@@ -61,8 +61,15 @@ impl Service {
         let row = live.current().await?;
         let segment = live.home(id);
         let (mut connection, keys) = (live.connection(segment), live.keys(segment, row.epoch));
-        let mark = timeout(self.core.redis.timeout(), mark(&mut connection, &keys, id)).await;
-        match mark.map_err(|_| Error::Unavailable(Unavailable::Unreachable))?? {
+        let wanted = [id];
+        let read = timeout(
+            self.core.redis.timeout(),
+            marks(&mut connection, &keys, &wanted),
+        );
+        let found = read
+            .await
+            .map_err(|_| Error::Unavailable(Unavailable::Unreachable))??;
+        match found.into_iter().next().flatten() {
             Some(Mark::Admitted(quantity)) => Ok(OrderView::Pending { id, quantity }),
             Some(Mark::Void) => Ok(OrderView::Refused { id }),
             // Committed and ended between the two reads, or never heard of.
