@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::fixture::{
-    LONG_HOLD, LONG_LEASE, audit, commit, feed, loaded_sale, purchase, sale_now, singles, terms,
+    LONG_HOLD, LONG_LEASE, PATIENCE, audit, commit, feed, loaded_sale, purchase, sale_now, singles,
+    terms, until,
 };
 use crate::domain::{SaleId, Stage};
 use crate::ledger::{Commit, Ledger};
@@ -57,26 +59,13 @@ pub async fn a_fence_overtakes_commits_under_way(ledger: &Ledger) {
     let mut writers = JoinSet::new();
     for writer in 0..4 {
         let ledger = ledger.clone();
-        writers.spawn(async move {
-            for round in 0.. {
-                let name = format!("w{writer}-{round}");
-                match ledger
-                    .commit(sale, 1, &[purchase(sale, &name, 1)])
-                    .await
-                    .expect("commit")
-                {
-                    Commit::Committed(_) => {}
-                    Commit::Fenced(_) => return round,
-                    Commit::Full(sale) => panic!("full: {sale:?}"),
-                }
-            }
-            unreachable!("an endless loop")
-        });
+        writers.spawn(async move { commit_until_fenced(&ledger, sale, writer).await });
     }
     // In the midst of it: when each writer has surely begun.
-    while sale_now(ledger, sale).await.taken < 20 {
-        tokio::task::yield_now().await;
-    }
+    until("the writers are at work", async || {
+        sale_now(ledger, sale).await.taken >= 20
+    })
+    .await;
     assert!(fence(ledger, sale, 1, LONG_LEASE).await);
     let fenced = sale_now(ledger, sale).await;
     let told: u64 = writers.join_all().await.into_iter().sum();
@@ -89,6 +78,24 @@ pub async fn a_fence_overtakes_commits_under_way(ledger: &Ledger) {
         end.taken, told,
         "every commit that was answered is there, and no other"
     );
+}
+
+/// Commits one purchase after the other; how many there were before the fence.
+async fn commit_until_fenced(ledger: &Ledger, sale: SaleId, writer: u32) -> u64 {
+    let deadline = Instant::now() + PATIENCE;
+    for round in 0.. {
+        let lone = [purchase(sale, &format!("w{writer}-{round}"), 1)];
+        match ledger.commit(sale, 1, &lone).await.expect("commit") {
+            Commit::Committed(_) => {}
+            Commit::Fenced(_) => return round,
+            Commit::Full(sale) => panic!("full: {sale:?}"),
+        }
+        assert!(
+            Instant::now() < deadline,
+            "committed for {PATIENCE:?} after the fence"
+        );
+    }
+    unreachable!("an endless loop")
 }
 
 /// Compare-and-set: of many that saw one epoch.
@@ -196,4 +203,25 @@ pub async fn the_end_of_a_load_can_be_repeated(ledger: &Ledger) {
     );
     assert!(ledger.snapshot(sale, 1).await.expect("snapshot").is_none());
     assert_eq!(audit(ledger, sale).await.taken, 0);
+}
+
+/// What an epoch admitted may still lie in its journals when its successors were never finished.
+pub async fn the_newest_finished_load_is_remembered(ledger: &Ledger) {
+    let sale = loaded_sale(ledger, 5, 0).await;
+    assert_eq!(sale.loaded_epoch, 1);
+    for from in 1..3 {
+        assert!(fence(ledger, sale.id, from, NO_LEASE).await);
+        assert_eq!(
+            sale_now(ledger, sale.id).await.loaded_epoch,
+            1,
+            "while {from} + 1 is loading"
+        );
+    }
+    assert!(
+        !ledger.finish_load(sale.id, 2).await.expect("finish"),
+        "overtaken"
+    );
+    assert_eq!(sale_now(ledger, sale.id).await.loaded_epoch, 1);
+    assert!(ledger.finish_load(sale.id, 3).await.expect("finish"));
+    assert_eq!(sale_now(ledger, sale.id).await.loaded_epoch, 3);
 }

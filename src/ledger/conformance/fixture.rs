@@ -13,7 +13,7 @@ use crate::ledger::{Change, Commit, Committed, Ledger, StockReturn};
 /// A lease that no case outlives.
 pub(super) const LONG_LEASE: Duration = Duration::from_secs(3_600);
 /// How long a case waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// How often it looks.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Seconds of a hold that no case outlives.

@@ -5,7 +5,7 @@ use super::fixture::{
     terms,
 };
 use crate::domain::{Order, SaleId};
-use crate::ledger::{COMMIT_MAX, Ledger, PAGE_MAX};
+use crate::ledger::{Ledger, PAGE_MAX};
 
 /// The newest sale first, nothing of others, nothing twice.
 pub async fn a_buyers_orders_come_newest_sale_first(ledger: &Ledger) {
@@ -82,9 +82,8 @@ pub async fn a_sales_orders_are_its_own(ledger: &Ledger) {
 /// Whatever the caller asks for.
 pub async fn a_page_has_a_largest_size(ledger: &Ledger) {
     let sale = loaded_sale(ledger, PAGE_MAX + 1, 0).await.id;
-    for group in singles(sale, 0..PAGE_MAX + 1).chunks(COMMIT_MAX) {
-        commit(ledger, sale, 1, group).await;
-    }
+    commit(ledger, sale, 1, &singles(sale, 0..PAGE_MAX)).await;
+    commit(ledger, sale, 1, &singles(sale, PAGE_MAX..PAGE_MAX + 1)).await;
     let page = ledger
         .sale_orders(sale, None, u32::MAX)
         .await

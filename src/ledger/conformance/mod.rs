@@ -73,7 +73,8 @@ pub fn cases() -> Vec<Case> {
             a_fence_needs_the_current_epoch_of_a_living_sale,
             a_lease_keeps_other_loaders_out_while_it_lasts,
             an_overtaken_loader_changes_nothing,
-            the_end_of_a_load_can_be_repeated;
+            the_end_of_a_load_can_be_repeated,
+            the_newest_finished_load_is_remembered;
         load:
             adopted_purchases_are_taken_as_long_as_they_fit,
             adoption_can_be_repeated,
