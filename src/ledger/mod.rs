@@ -18,6 +18,7 @@
 
 mod change;
 pub mod conformance;
+mod ending;
 mod error;
 mod group;
 mod postgres;
@@ -32,8 +33,8 @@ use crate::domain::{BuyerId, NewSale, Order, OrderId, Purchase, Sale, SaleId};
 
 pub use error::Error;
 pub use value::{
-    Adopted, Change, Commit, Committed, Count, Limits, OrderPage, Snapshot, SnapshotOrder,
-    StockReturn, Transition,
+    Adopted, Change, Commit, Committed, Count, End, Ended, Limits, OrderPage, Snapshot,
+    SnapshotOrder, StockReturn, Transition,
 };
 
 /// The most purchases that one transaction commits.
@@ -239,21 +240,50 @@ impl Ledger {
         each!(self, db => db.orders(ids).await)
     }
 
-    /// Reserved → confirmed. A hold that is over by the database's clock expires instead, here and
-    /// now (then [`Transition::Final`], and a return).
+    /// Ends orders of one sale, in one transaction; what became of each, wish by wish. Of several
+    /// wishes for one order the first counts. At most [`COMMIT_MAX`].
+    ///
+    /// Each such transaction keeps the sale's row until its commit is on disk, and commits of
+    /// purchases wait for that row meanwhile. So end many orders together, not one by one.
+    ///
+    /// * Confirm: reserved → confirmed. A hold that is over by the database's clock expires instead,
+    ///   here and now (then [`Transition::Final`], and a return).
+    /// * Cancel: reserved → cancelled, with the return of its units under the sale's current epoch.
     ///
     /// # Errors
     /// See [`Error`]; idempotent.
-    pub async fn confirm(&self, id: OrderId) -> Result<(Transition, Option<StockReturn>), Error> {
-        each!(self, db => db.confirm(id).await)
+    pub async fn end(&self, sale: SaleId, wishes: &[(OrderId, End)]) -> Result<Vec<Ended>, Error> {
+        assert!(
+            wishes.len() <= COMMIT_MAX,
+            "{} orders in one call",
+            wishes.len()
+        );
+        assert!(
+            wishes.iter().all(|(id, _)| id.sale() == sale),
+            "orders of other sales: {wishes:?}"
+        );
+        each!(self, db => db.end(sale, wishes).await)
     }
 
-    /// Reserved → cancelled, with the return of its units under the sale's current epoch.
+    /// Confirms one order: [`Ledger::end`].
     ///
     /// # Errors
     /// See [`Error`]; idempotent.
-    pub async fn cancel(&self, id: OrderId) -> Result<(Transition, Option<StockReturn>), Error> {
-        each!(self, db => db.cancel(id).await)
+    pub async fn confirm(&self, id: OrderId) -> Result<Ended, Error> {
+        self.end_one(id, End::Confirm).await
+    }
+
+    /// Cancels one order: [`Ledger::end`].
+    ///
+    /// # Errors
+    /// See [`Error`]; idempotent.
+    pub async fn cancel(&self, id: OrderId) -> Result<Ended, Error> {
+        self.end_one(id, End::Cancel).await
+    }
+
+    async fn end_one(&self, id: OrderId, end: End) -> Result<Ended, Error> {
+        let ended = self.end(id.sale(), &[(id, end)]).await?.pop();
+        Ok(ended.expect("one answer to one wish"))
     }
 
     /// Sales with holds that are over by the database's clock, at most `limit`.

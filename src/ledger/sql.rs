@@ -53,13 +53,6 @@ pub(super) const SET_DRAINED: &str = "
     update sale set drained = true
      where sale_id = $1 and epoch = $2 and stage = 'loaded' and closed and not drained";
 
-/// $1 order.
-pub(super) const ORDER: &str = concat!(
-    "select ",
-    order_columns!(),
-    " from purchase_order where order_id = $1"
-);
-
 /// $1 buyer, $2 the last order of the page before, $3 limit.
 pub(super) const BUYER_ORDERS: &str = concat!(
     "select ",
@@ -114,9 +107,6 @@ pub(super) const RETURNING: &str = "
     select coalesce(cast(sum(r.quantity) as bigint), 0) from stock_return r
       join sale on sale.sale_id = r.sale_id and sale.epoch = r.epoch
      where r.sale_id = $1";
-
-/// $1 sale. A load counts the units of ended orders as free, and a drained sale sells none.
-pub(super) const ABSORB_RETURNS: &str = "delete from stock_return where sale_id = $1";
 
 /// $1, $2 the sale's lowest and highest possible id.
 pub(super) const SNAPSHOT: &str = "

@@ -36,6 +36,19 @@ pub struct Committed {
     pub fresh: bool,
 }
 
+/// How a caller wishes a reserved order to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum End {
+    /// It is paid for.
+    Confirm,
+    /// The buyer or the shop gives it back.
+    Cancel,
+}
+
+/// What became of an order that was to end, and the units that its end sets free, if this call ended
+/// it.
+pub type Ended = (Transition, Option<StockReturn>);
+
 /// What became of a confirmation or cancellation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Transition {

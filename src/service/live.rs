@@ -10,11 +10,12 @@ use tokio::time::Instant;
 
 use super::attempt::{Attempt, Place};
 use super::books::StockCache;
+use super::ender::{Ender, Wish};
 use super::segment::Segment;
 use super::settler::{Settled, Settler};
 use super::shortage::{Short, Shortage};
 use super::writer::{Group, Writer};
-use super::{Core, Error};
+use super::{Core, Error, Service};
 use crate::domain::{OrderId, Sale, SaleId, Stage, Unavailable};
 use crate::stock::{Connection, SegmentKeys, load};
 
@@ -65,6 +66,7 @@ pub(super) struct LiveSale {
     writer: mpsc::UnboundedSender<Group>,
     shortage: mpsc::UnboundedSender<Short>,
     settler: mpsc::UnboundedSender<Settled>,
+    pub(super) ender: mpsc::Sender<Wish>,
     /// Journal entries that this instance is committing; the sweep leaves them alone.
     in_flight: Mutex<HashSet<(u64, u32, String)>>,
     pub(super) stock_cache: StockCache,
@@ -74,11 +76,13 @@ const NO_CLOCK: i64 = i64::MIN;
 
 impl LiveSale {
     /// Starts the queues of a sale. They end when the last handle and the last purchase are gone.
-    pub(super) fn start(core: &Arc<Core>, row: Sale, began: Instant) -> Arc<Self> {
+    pub(super) fn start(service: &Service, row: Sale, began: Instant) -> Arc<Self> {
+        let core = &service.core;
         let now = core.env.now();
         let (writer, writer_queue) = mpsc::unbounded_channel();
         let (shortage, shortage_queue) = mpsc::unbounded_channel();
         let (settler, settler_queue) = mpsc::unbounded_channel();
+        let (ender, ender_queue) = mpsc::channel(core.limits.backlog_max);
         let (segments, segment_queues): (Vec<_>, Vec<_>) = (0..row.terms.segments)
             .map(|_| mpsc::unbounded_channel())
             .unzip();
@@ -94,6 +98,7 @@ impl LiveSale {
             writer,
             shortage,
             settler,
+            ender,
             in_flight: Mutex::new(HashSet::new()),
             stock_cache: StockCache::default(),
             core: Arc::clone(core),
@@ -108,6 +113,8 @@ impl LiveSale {
             .spawn(Shortage::new(Arc::clone(&live)).run(shortage_queue));
         core.env
             .spawn(Settler::new(Arc::clone(&live)).run(settler_queue));
+        core.env
+            .spawn(Ender::new(Arc::clone(&live), service.clone()).run(ender_queue));
         live
     }
 

@@ -8,6 +8,7 @@ mod admin;
 mod attempt;
 mod audit;
 mod books;
+mod ender;
 mod feed;
 mod live;
 mod orders;
@@ -73,7 +74,7 @@ impl Default for Limits {
 }
 
 /// What a call could not do.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// No such sale or order.
     #[error("not found")]
@@ -280,7 +281,7 @@ impl Service {
             return Arc::clone(live);
         }
         let id = row.id;
-        let live = LiveSale::start(&self.core, row, began);
+        let live = LiveSale::start(self, row, began);
         sales.insert(id, Arc::clone(&live));
         live
     }

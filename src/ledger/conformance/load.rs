@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use tokio::task::JoinSet;
 
 use super::fixture::{
-    LONG_HOLD, LONG_LEASE, audit, commit, feed, loaded_sale, my_returns, order_now, purchase,
-    sale_now, singles,
+    LONG_HOLD, LONG_LEASE, audit, commit, feed, keyed, loaded_sale, my_returns, order_now,
+    purchase, sale_now, singles,
 };
 use crate::domain::{OrderState, SaleId};
-use crate::ledger::{Adopted, Commit, Ledger};
+use crate::ledger::{Adopted, Commit, End, Ledger};
 
 async fn fenced_sale(ledger: &Ledger, quantity: u32, hold_seconds: u32) -> SaleId {
     let sale = loaded_sale(ledger, quantity, hold_seconds).await.id;
@@ -205,4 +205,36 @@ pub async fn a_snapshot_absorbs_the_returns_before_it(ledger: &Ledger) {
         (returns[0].order, returns[0].epoch),
         (orders[2].order.id, 2)
     );
+}
+
+/// Returns that Redis has taken back are deleted while a load absorbs them: neither waits for the
+/// other in a circle.
+pub async fn absorbing_and_deleting_returns_do_not_block_each_other(ledger: &Ledger) {
+    const RETURNS: u32 = 60;
+    let sale = loaded_sale(ledger, RETURNS, LONG_HOLD).await.id;
+    for epoch in 1..5 {
+        let group: Vec<_> = (0..RETURNS)
+            .map(|n| keyed(sale, &format!("buyer-{n}"), &format!("{epoch}"), 1))
+            .collect();
+        let mut ids: Vec<_> = group.iter().map(|purchase| purchase.order).collect();
+        commit(ledger, sale, epoch, &group).await;
+        let wishes: Vec<_> = ids.iter().map(|id| (*id, End::Cancel)).collect();
+        ledger.end(sale, &wishes).await.expect("cancel");
+        let mut tasks = JoinSet::new();
+        for _ in 0..2 {
+            let (ledger, done) = (ledger.clone(), ids.clone());
+            tasks.spawn(async move { ledger.returns_done(&done).await.expect("done") });
+            ids.reverse();
+        }
+        assert!(ledger.fence(sale, epoch, LONG_LEASE).await.expect("fence"));
+        ledger
+            .snapshot(sale, epoch + 1)
+            .await
+            .expect("snapshot")
+            .expect("not overtaken");
+        tasks.join_all().await;
+        assert!(ledger.finish_load(sale, epoch + 1).await.expect("finish"));
+        assert!(my_returns(ledger, sale).await.is_empty());
+    }
+    assert_eq!(audit(ledger, sale).await.taken, 0);
 }

@@ -81,9 +81,11 @@ pub fn cases() -> Vec<Case> {
             holds_of_adopted_orders_begin_at_the_adoption,
             adoption_and_late_commits_do_not_block_each_other,
             a_snapshot_has_every_order_of_the_sale,
-            a_snapshot_absorbs_the_returns_before_it;
+            a_snapshot_absorbs_the_returns_before_it,
+            absorbing_and_deleting_returns_do_not_block_each_other;
         transition:
             every_state_answers_confirm_and_cancel,
+            orders_that_end_together_are_answered_one_by_one,
             an_order_that_is_not_there_is_missing,
             units_of_a_cancelled_order_are_free_again,
             a_return_stays_until_it_is_done,

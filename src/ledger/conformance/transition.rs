@@ -1,11 +1,11 @@
 //! Orders end once, in one state, and their units come back once.
 
 use super::fixture::{
-    LONG_HOLD, audit, buyer, commit, expire_to_the_end, keyed, loaded_sale, my_returns, order_now,
-    purchase, singles,
+    LONG_HOLD, audit, buyer, commit, expire_to_the_end, feed, keyed, loaded_sale, my_returns,
+    order_now, purchase, singles,
 };
 use crate::domain::{Order, OrderId, OrderState, SaleId};
-use crate::ledger::{Ledger, StockReturn, Transition};
+use crate::ledger::{End, Ledger, StockReturn, Transition};
 
 const STATES: [OrderState; 5] = [
     OrderState::Reserved,
@@ -90,6 +90,67 @@ pub async fn every_state_answers_confirm_and_cancel(ledger: &Ledger) {
             audit(ledger, before.id.sale()).await;
         }
     }
+}
+
+/// In one call: each wish gets its own answer, the first for an order counts, and each state that
+/// orders took is one change.
+pub async fn orders_that_end_together_are_answered_one_by_one(ledger: &Ledger) {
+    let sale = loaded_sale(ledger, 9, LONG_HOLD).await.id;
+    let orders = commit(ledger, sale, 1, &singles(sale, 0..5)).await;
+    let ids: Vec<_> = orders.iter().map(|done| done.order.id).collect();
+    ledger.cancel(ids[4]).await.expect("cancel");
+    let missing = purchase(sale, "nobody", 1).order;
+    let wishes = [
+        (ids[0], End::Confirm),
+        (ids[1], End::Cancel),
+        (missing, End::Confirm),
+        (ids[0], End::Cancel),
+        (ids[1], End::Cancel),
+        (ids[2], End::Confirm),
+        (ids[4], End::Confirm),
+    ];
+    let ended = ledger.end(sale, &wishes).await.expect("end");
+    let told: Vec<_> = ended
+        .iter()
+        .map(|(transition, returned)| {
+            let (done, order) = match transition {
+                Transition::Done(order) => (true, Some(order)),
+                Transition::Final(order) => (false, Some(order)),
+                Transition::Missing => (false, None),
+            };
+            (
+                done,
+                order.map(|order| order.state),
+                returned.as_ref().map(|back| back.order),
+            )
+        })
+        .collect();
+    let (confirmed, cancelled) = (Some(OrderState::Confirmed), Some(OrderState::Cancelled));
+    let expected = [
+        (true, confirmed, None),
+        (true, cancelled, Some(ids[1])),
+        (false, None, None),
+        (false, confirmed, None),
+        (true, cancelled, None),
+        (true, confirmed, None),
+        (false, cancelled, None),
+    ];
+    assert_eq!(told, expected);
+    let changes: Vec<_> = feed(ledger, sale)
+        .await
+        .into_iter()
+        .map(|change| (change.state, change.orders.len()))
+        .collect();
+    let expected = [
+        (OrderState::Reserved, 5),
+        (OrderState::Cancelled, 1),
+        (OrderState::Confirmed, 2),
+        (OrderState::Cancelled, 1),
+    ];
+    assert_eq!(changes, expected);
+    assert!(ledger.end(sale, &[]).await.expect("end").is_empty());
+    let now = audit(ledger, sale).await;
+    assert_eq!((now.taken, now.confirmed), (3, 2));
 }
 
 /// Neither the order nor its sale need exist.

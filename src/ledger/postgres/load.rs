@@ -31,6 +31,13 @@ const REJECT: &str = "
        set state = 'rejected', hold_expires_at_ms = null, finished_at_ms = $2
      where order_id = any($1)";
 
+/// $1 sale. A load counts the units of ended orders as free, and a drained sale sells none. In the
+/// order in which others delete them.
+pub(super) const ABSORB_RETURNS: &str = "
+    delete from stock_return where stock_return_id in (
+        select stock_return_id from stock_return where sale_id = $1
+         order by stock_return_id for update)";
+
 impl Postgres {
     pub(in crate::ledger) async fn fence(
         &self,
@@ -113,12 +120,12 @@ impl Postgres {
         sale: SaleId,
         epoch: u64,
     ) -> Result<Option<Snapshot>, Error> {
-        let mut tx = self.begin().await?;
+        let mut tx = self.begin_reading_all().await?;
         let Some(locked) = lock_loading(&mut tx, sale, epoch).await? else {
             return Ok(None);
         };
         let number = i64::from(sale.get());
-        query(sql::ABSORB_RETURNS)
+        query(ABSORB_RETURNS)
             .bind(number)
             .execute(&mut *tx)
             .await

@@ -9,6 +9,7 @@
 
 mod change;
 mod commit;
+mod ending;
 mod error;
 mod load;
 mod order;
@@ -28,6 +29,8 @@ static MIGRATOR: Migrator = sqlx::migrate!("./migrations/postgres");
 
 /// How long a migration may take, the wait for another process that migrates included.
 const MIGRATE_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long one statement of a load or an audit may take: they read all orders of a sale.
+const READ_ALL_TIMEOUT: &str = "set local statement_timeout = '300s'";
 /// A connection idle for longer is asked whether it still lives before it is used: a server that
 /// was restarted meanwhile would cost the next caller an error.
 const IDLE_UNCHECKED: Duration = Duration::from_secs(1);
@@ -47,7 +50,7 @@ impl Postgres {
             .application_name("stockade")
             .options(session(limits.statement_timeout));
         let pool = PgPoolOptions::new()
-            .max_connections(limits.connections_max)
+            .max_connections(limits.connections_max.max(1))
             .acquire_timeout(limits.connect_timeout)
             // Asking every connection before every use would be a round trip per transaction.
             .test_before_acquire(false)
@@ -101,6 +104,16 @@ impl Postgres {
 
     async fn begin(&self) -> Result<Tx, Error> {
         self.pool.begin().await.map_err(error::sort)
+    }
+
+    /// A transaction that may take its time, since the statement timeout is meant for purchases.
+    async fn begin_reading_all(&self) -> Result<Tx, Error> {
+        let mut tx = self.begin().await?;
+        sqlx::query(READ_ALL_TIMEOUT)
+            .execute(&mut *tx)
+            .await
+            .map_err(error::sort)?;
+        Ok(tx)
     }
 }
 

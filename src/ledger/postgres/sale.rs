@@ -4,6 +4,7 @@ use sqlx::{PgConnection, query, query_as, query_scalar};
 
 use super::Postgres;
 use super::error::sort;
+use super::load::ABSORB_RETURNS;
 use crate::domain::{NewSale, Sale, SaleId};
 use crate::ledger::row::{self, CountRow, SaleRow};
 use crate::ledger::sql::{self, sale_columns};
@@ -149,7 +150,7 @@ impl Postgres {
             .map_err(sort)?
             .rows_affected();
         if drained > 0 {
-            query(sql::ABSORB_RETURNS)
+            query(ABSORB_RETURNS)
                 .bind(number)
                 .execute(&mut *tx)
                 .await
@@ -171,11 +172,12 @@ impl Postgres {
 
     pub(in crate::ledger) async fn count(&self, id: SaleId) -> Result<Option<Count>, Error> {
         let (lowest, highest) = row::id_range(id);
+        let mut tx = self.begin_reading_all().await?;
         let row: Option<CountRow> = query_as(sql::COUNT)
             .bind(i64::from(id.get()))
             .bind(lowest)
             .bind(highest)
-            .fetch_optional(&self.pool)
+            .fetch_optional(&mut *tx)
             .await
             .map_err(sort)?;
         row::one(row)

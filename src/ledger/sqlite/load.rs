@@ -31,6 +31,9 @@ const RENEW: &str = concat!(
     " where sale_id = $1 and epoch = $2 and stage = 'loading'"
 );
 
+/// $1 sale. A load counts the units of ended orders as free, and a drained sale sells none.
+pub(super) const ABSORB_RETURNS: &str = "delete from stock_return where sale_id = $1";
+
 impl Sqlite {
     pub(in crate::ledger) async fn fence(
         &self,
@@ -111,7 +114,7 @@ impl Sqlite {
             return Ok(None);
         };
         let number = i64::from(sale.get());
-        query(sql::ABSORB_RETURNS)
+        query(ABSORB_RETURNS)
             .bind(number)
             .execute(&mut *tx)
             .await

@@ -9,6 +9,7 @@
 
 mod change;
 mod commit;
+mod ending;
 mod error;
 mod json;
 mod load;

@@ -5,6 +5,7 @@ use sqlx::{SqliteConnection, query, query_as, query_scalar};
 use super::Sqlite;
 use super::change::now_ms;
 use super::error::sort;
+use super::load::ABSORB_RETURNS;
 use crate::domain::{NewSale, Sale, SaleId};
 use crate::ledger::row::{self, CountRow, SaleRow};
 use crate::ledger::sql::{self, sale_columns};
@@ -157,7 +158,7 @@ impl Sqlite {
             .map_err(sort)?
             .rows_affected();
         if drained > 0 {
-            query(sql::ABSORB_RETURNS)
+            query(ABSORB_RETURNS)
                 .bind(number)
                 .execute(&mut *tx)
                 .await
