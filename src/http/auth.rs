@@ -28,10 +28,7 @@ pub struct Access {
 
 /// How buyers prove who they are.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one value in the life of the process"
-)]
+#[expect(clippy::large_enum_variant, reason = "there is one value in a process")]
 pub enum Buyers {
     /// By a signed token.
     Jwt(JwtVerifier),

@@ -8,6 +8,7 @@
 mod crashes;
 mod harness;
 mod holds;
+mod http;
 mod ledger;
 mod lost_replies;
 mod outage;
