@@ -120,25 +120,17 @@ impl App {
 /// # Errors
 /// What the last attempt ran into.
 pub async fn open_ledger(config: &DatabaseConfig, migrate: bool) -> Result<Ledger, StartError> {
-    let deadline = Instant::now() + config.startup_wait();
-    loop {
-        let opened = async {
-            let ledger = Ledger::connect(config.database_url.expose(), config.limits()).await?;
-            if migrate {
-                ledger.migrate().await?;
-            }
-            ledger.ping().await?;
-            Ok(ledger)
-        };
-        match opened.await {
-            Ok(ledger) => return Ok(ledger),
-            Err(ledger::Error::Transient(cause)) if Instant::now() < deadline => {
-                warn!(%cause, "waiting for the ledger");
-                sleep(RETRY_PAUSE).await;
-            }
-            Err(error) => return Err(error.into()),
+    let (url, limits) = (config.database_url.expose(), config.limits());
+    let open = async || {
+        let ledger = Ledger::connect(url, limits).await?;
+        if migrate {
+            ledger.migrate().await?;
         }
-    }
+        ledger.ping().await?;
+        Ok(ledger)
+    };
+    let passes = |error: &ledger::Error| matches!(error, ledger::Error::Transient(_));
+    Ok(patiently("the ledger", config.startup_wait(), open, passes).await?)
 }
 
 /// Connects to Redis, waiting for it if need be, and looks at how it is configured.
@@ -146,25 +138,47 @@ pub async fn open_ledger(config: &DatabaseConfig, migrate: bool) -> Result<Ledge
 /// # Errors
 /// What the last attempt ran into, or [`StartError::Evicts`].
 pub async fn open_redis(config: &RedisConfig, wait: Duration) -> Result<Redis, StartError> {
-    let deadline = Instant::now() + wait;
     let timeout = Duration::from_millis(config.redis_timeout_ms);
     let connections = config.redis_connections as usize;
+    let open = async || {
+        let redis = Redis::connect(config.redis_url.expose(), connections, timeout).await?;
+        redis.ping().await?;
+        Ok(redis)
+    };
+    let passes = |error: &stock::Error| !matches!(error, stock::Error::Unusable(_));
+    let redis = patiently("Redis", wait, open, passes).await?;
+    match redis.check().await {
+        Ok(persistence) => examine(&persistence)?,
+        // Hosted ones often forbid CONFIG, and a user who may not read it is a good idea elsewhere.
+        Err(cause) => warn!(
+            %cause,
+            "cannot read the configuration of Redis: make sure that its maxmemory-policy is \
+             noeviction and that it keeps an append-only file"
+        ),
+    }
+    Ok(redis)
+}
+
+/// Tries to open a server until it works, the wait is over, or the error is one that waiting does
+/// not mend.
+async fn patiently<T, E: std::fmt::Display>(
+    what: &str,
+    wait: Duration,
+    open: impl AsyncFn() -> Result<T, E>,
+    passes: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    let deadline = Instant::now() + wait;
+    let mut said = false;
     loop {
-        let opened = async {
-            let redis = Redis::connect(config.redis_url.expose(), connections, timeout).await?;
-            let persistence = redis.check().await?;
-            Ok::<_, stock::Error>((redis, persistence))
-        };
-        match opened.await {
-            Ok((redis, persistence)) => {
-                examine(&persistence)?;
-                return Ok(redis);
-            }
-            Err(cause) if Instant::now() < deadline => {
-                warn!(%cause, "waiting for Redis");
+        match open().await {
+            Err(cause) if passes(&cause) && Instant::now() < deadline => {
+                if !said {
+                    warn!(%cause, "waiting for {what}");
+                    said = true;
+                }
                 sleep(RETRY_PAUSE).await;
             }
-            Err(error) => return Err(error.into()),
+            result => return result,
         }
     }
 }

@@ -143,7 +143,7 @@ pub struct AccessConfig {
     )]
     pub buyer_jwt_hs256_secret: Option<Secret>,
 
-    /// Buyers come with JWTs signed by EdDSA; their public key is in this PEM file.
+    /// Buyers come with JWTs signed with an Ed25519 key; its public half is in this PEM file.
     #[arg(long, env = "STOCKADE_BUYER_JWT_EDDSA_PUBLIC_KEY", value_name = "FILE")]
     pub buyer_jwt_eddsa_public_key: Option<PathBuf>,
 

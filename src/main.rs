@@ -27,10 +27,6 @@ struct Arguments {
 }
 
 #[derive(Debug, Subcommand)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one value in the life of the process"
-)]
 enum Command {
     /// Sell: the HTTP service.
     Serve(ServeConfig),

@@ -416,7 +416,7 @@ mod tests {
             "stockade_purchases_total{outcome=\"sold-out\"} 1",
             "stockade_purchase_seconds_bucket{le=\"0.004\"} 1",
             "stockade_http_requests_total{route=\"/healthz\",method=\"GET\",status=\"200\"} 1",
-            "stockade_loads_total{cause=\"open\"} 1",
+            "stockade_loads_needed_total{cause=\"not-loaded\"} 1",
             "stockade_backlog 7",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");

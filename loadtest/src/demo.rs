@@ -121,7 +121,11 @@ pub async fn run(options: &DemoOptions) -> Result<Demo> {
     })
 }
 
-fn beside_us() -> Result<PathBuf> {
+/// Where the service's program is when nothing else is said: beside this one.
+///
+/// # Errors
+/// When this program cannot be found.
+pub fn beside_us() -> Result<PathBuf> {
     let us = std::env::current_exe().context("cannot find out where this program is")?;
     Ok(us.with_file_name("stockade"))
 }

@@ -5,6 +5,7 @@
 //! told against what the service has on its books.
 
 pub mod api;
+pub mod bench;
 pub mod client;
 pub mod demo;
 pub mod http;

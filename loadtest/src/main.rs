@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::builder::RangedU64ValueParser;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use loadtest::bench::{self, BenchOptions, Database};
 use loadtest::demo::{self, DemoOptions};
 use loadtest::judge::Verdict;
 use tokio::signal::unix::{SignalKind, signal};
@@ -29,6 +31,42 @@ enum Command {
     ///
     /// Everything is started on free ports in temporary directories and gone afterwards.
     Demo(DemoArgs),
+    /// Measure committed purchases as a share of the null handler, with wrk
+    ///
+    /// Prints medians of alternating pairs, and the CPU time that a purchase costs each process.
+    Bench(BenchArgs),
+}
+
+#[derive(Debug, Args)]
+struct BenchArgs {
+    /// Where the orders go
+    #[arg(long, value_enum, default_value = "postgres")]
+    database: DatabaseArg,
+    /// Connections of the load, one measurement each
+    #[arg(long, value_delimiter = ',', default_values_t = [128, 512], value_parser = up_to(4_096))]
+    connections: Vec<u32>,
+    /// Alternating pairs of runs
+    #[arg(long, default_value_t = 5, value_parser = up_to(100))]
+    pairs: u32,
+    /// Seconds of each run
+    #[arg(long, default_value_t = 8, value_parser = up_to(60))]
+    seconds: u32,
+    /// The service's program [default: beside this one]
+    #[arg(long, value_name = "PATH")]
+    stockade_binary: Option<PathBuf>,
+    /// The script that wrk runs
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "scripts/bench/purchase.lua"
+    )]
+    script: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum DatabaseArg {
+    Sqlite,
+    Postgres,
 }
 
 #[derive(Debug, Args)]
@@ -82,7 +120,39 @@ fn main() -> ExitCode {
 
 #[tokio::main]
 async fn run(cli: Cli) -> Result<Verdict> {
-    let Command::Demo(args) = cli.command;
+    match cli.command {
+        Command::Demo(args) => run_demo(args).await,
+        Command::Bench(args) => run_bench(args).await,
+    }
+}
+
+async fn run_bench(args: BenchArgs) -> Result<Verdict> {
+    let options = BenchOptions {
+        database: match args.database {
+            DatabaseArg::Sqlite => Database::Sqlite,
+            DatabaseArg::Postgres => Database::Postgres,
+        },
+        connections: args.connections,
+        pairs: args.pairs,
+        duration: Duration::from_secs(args.seconds.into()),
+        stockade_binary: args.stockade_binary.map_or_else(demo::beside_us, Ok)?,
+        script: args.script,
+    };
+    let balanced = tokio::select! {
+        balanced = bench::run(&options) => balanced?,
+        signal = tokio::signal::ctrl_c() => {
+            signal.context("cannot watch for Ctrl-C")?;
+            anyhow::bail!("told to end before there was a figure")
+        }
+    };
+    Ok(if balanced {
+        Verdict::Valid
+    } else {
+        Verdict::Violated
+    })
+}
+
+async fn run_demo(args: DemoArgs) -> Result<Verdict> {
     // Before anything is started, so that no signal finds us with children and no plan.
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?;

@@ -28,6 +28,7 @@ pub struct Access {
 
 /// How buyers prove who they are.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one value in a process")]
 pub enum Buyers {
     /// By a signed token.
     Jwt(JwtVerifier),
@@ -121,9 +122,8 @@ impl Access {
 
     fn purchaser(&self, headers: &HeaderMap) -> Result<BuyerId, Problem> {
         let buyer = self.buyer(headers)?;
-        match &self.rate {
-            Some(rate) => rate.admit(&buyer)?,
-            None => (),
+        if let Some(rate) = &self.rate {
+            rate.admit(&buyer)?;
         }
         Ok(buyer)
     }

@@ -38,9 +38,8 @@ pub(super) struct StockBody {
     server_time: Timestamp,
 }
 
-impl From<Stock> for StockBody {
-    fn from(stock: Stock) -> Self {
-        let server_time = super::now();
+impl StockBody {
+    fn new(stock: &Stock, server_time: Timestamp) -> Self {
         Self {
             sale: stock.sale.id.get(),
             quantity: stock.sale.terms.quantity,
@@ -140,7 +139,8 @@ pub(super) async fn get_stock(
     State(api): State<Api>,
     Id(sale): Id<SaleId>,
 ) -> Result<Answer<StockBody>, Problem> {
-    Ok(Answer(api.service.stock(sale).await?.into()))
+    let stock = api.service.stock(sale).await?;
+    Ok(Answer(StockBody::new(&stock, api.service.clock(sale))))
 }
 
 /// Audits the sale: counts its units in every place, and says whether they add up.

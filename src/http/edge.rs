@@ -68,7 +68,7 @@ impl Edge {
         let _in_flight = self.inner.metrics.request_begins();
         let id = request_id(request.headers());
         let line = Line::new(&request);
-        let mut response = self.route(request).await;
+        let mut response = self.run(request).await;
         self.finish(&line, &id, started.elapsed(), &response);
         let headers = response.headers_mut();
         headers.insert(REQUEST_ID, id);
@@ -82,7 +82,7 @@ impl Edge {
     }
 
     /// Runs the router; a panic in a handler becomes a 500.
-    async fn route(&self, request: Request) -> Response {
+    async fn run(&self, request: Request) -> Response {
         let mut router = self.inner.router.clone();
         let mut future = pin!(router.call(request));
         let caught =

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Api, Code, Problem};
 use crate::domain::{self, Invalid};
-use crate::ledger::PAGE_MAX;
+use crate::ledger;
 use crate::service::AnswerWhen;
 
 /// The header that names a purchase.
@@ -22,6 +22,12 @@ const PREFER_HEADER: HeaderName = HeaderName::from_static("prefer");
 pub(super) const RESPOND_ASYNC: &str = "respond-async";
 /// Rows of a page when the client does not say.
 const PAGE_DEFAULT: u32 = 50;
+/// The most rows of a page, and events of an answer of the feed.
+pub(super) const PAGE_MAX: u32 = 500;
+const _: () = assert!(
+    PAGE_MAX <= ledger::PAGE_MAX,
+    "a page comes from the ledger in one go"
+);
 
 /// The one id in the path. What is no id names nothing: 404.
 #[derive(Debug, Clone, Copy)]

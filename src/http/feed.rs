@@ -8,12 +8,11 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::extract::{bounded, parameter};
+use super::extract::{PAGE_MAX, bounded, parameter};
 use super::openapi::{AdminProblems, QueryProblems, SaleProblems, ServerProblems};
 use super::orders::OrderBody;
 use super::{Admin, Api, Id, Problem, Query};
 use crate::domain::{OrderState, SaleId, Timestamp};
-use crate::ledger::PAGE_MAX;
 use crate::service::{Cursor, Feed};
 
 /// Events of an answer when the client does not say.

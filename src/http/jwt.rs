@@ -13,7 +13,7 @@ pub const HS256_SECRET_LENGTH_MIN: usize = 32;
 /// Checks tokens and reads the buyer from them.
 ///
 /// The algorithm is the key's, never the token's choice: a token that says `none`, or HS256 where
-/// the public key of EdDSA is configured, is refused. `sub` and `exp` must be there; `nbf` is
+/// the public key of `EdDSA` is configured, is refused. `sub` and `exp` must be there; `nbf` is
 /// honoured. A token that names audiences is refused unless the configured one is among them, and
 /// with a configured audience a token must name it (RFC 7519, 4.1.3).
 #[derive(Clone)]

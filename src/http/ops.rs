@@ -65,7 +65,7 @@ pub(super) async fn get_readiness(State(api): State<Api>) -> Result<Answer<Healt
     Err(Problem::plain(Code::NotReady).with("parts", rows))
 }
 
-/// Metrics in the OpenMetrics text format, which Prometheus reads.
+/// Metrics in the `OpenMetrics` text format, which Prometheus reads.
 #[utoipa::path(get, path = "/metrics", tag = "operations",
     responses((status = 200, description = "Metrics.", body = String,
         content_type = "application/openmetrics-text")))]

@@ -22,7 +22,6 @@ use crate::service::{Confirmation, OrderView};
 #[schema(as = Order)]
 pub(super) struct OrderBody<'a> {
     /// Names the order.
-    #[schema(value_type = String, format = Uuid)]
     id: Uuid,
     /// The sale's number.
     sale: u32,
@@ -75,7 +74,6 @@ impl<'a> OrderBody<'a> {
 #[schema(as = PendingOrder)]
 pub(super) struct PendingBody {
     /// Names the order to come.
-    #[schema(value_type = String, format = Uuid)]
     id: Uuid,
     /// The sale's number.
     sale: u32,
@@ -97,18 +95,27 @@ impl PendingBody {
     }
 }
 
-/// A purchase that was refused for good under its key.
+/// A purchase that was refused for good under its key: there is no order, and never will be.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = RefusedOrder)]
 pub(super) struct RefusedBody {
-    /// Names the order that it would have become.
-    #[schema(value_type = String, format = Uuid)]
+    /// Names the order that there is not.
     id: Uuid,
     /// The sale's number.
     sale: u32,
     /// Always `refused`.
     #[schema(value_type = String, pattern = "^refused$")]
     state: &'static str,
+}
+
+impl RefusedBody {
+    fn new(order: OrderId) -> Self {
+        Self {
+            id: order.uuid(),
+            sale: order.sale().get(),
+            state: "refused",
+        }
+    }
 }
 
 /// What an order's path answers with.
@@ -127,7 +134,6 @@ pub(super) struct OrderList<'a> {
     /// The page's orders.
     orders: Vec<OrderBody<'a>>,
     /// The next page's `after`; null at the end.
-    #[schema(value_type = Option<String>, format = Uuid)]
     next: Option<Uuid>,
 }
 
@@ -192,8 +198,8 @@ async fn list(api: &Api, page: &OrderPage) -> Result<Response, Problem> {
 /// Reads an order.
 #[utoipa::path(get, path = "/v1/orders/{order}", tag = "orders",
     security(("buyer" = []), ("trusted-buyer" = []), ("admin" = [])),
-    params(("order" = String, Path, format = Uuid, description = "The order's id.")),
-    responses((status = 200, description = "The order, or that it is still to come, or that it was refused.",
+    params(("order" = Uuid, Path, description = "The order's id.")),
+    responses((status = 200, description = "The order, or that it is still to come, or will not.",
         body = OrderOrPending<'_>), OrderProblems, ServerProblems))]
 pub(super) async fn get_order(
     caller: Caller,
@@ -209,12 +215,7 @@ pub(super) async fn get_order(
         OrderView::Pending { id, quantity } => {
             Ok(Answer(PendingBody::new(id, quantity)).into_response())
         }
-        OrderView::Refused { id } => Ok(Answer(RefusedBody {
-            id: id.uuid(),
-            sale: id.sale().get(),
-            state: "refused",
-        })
-        .into_response()),
+        OrderView::Refused { id } => Ok(Answer(RefusedBody::new(id)).into_response()),
     }
 }
 
@@ -257,7 +258,7 @@ pub(super) async fn list_sale_orders(
 /// returned.
 #[utoipa::path(post, path = "/v1/orders/{order}/confirm", tag = "orders",
     security(("admin" = [])),
-    params(("order" = String, Path, format = Uuid, description = "The order's id.")),
+    params(("order" = Uuid, Path, description = "The order's id.")),
     request_body = Option<ConfirmRequest>,
     responses((status = 200, description = "The confirmed order.", body = OrderBody<'_>,
         headers(("Content-Location" = Option<String>,
@@ -288,7 +289,7 @@ pub(super) async fn confirm_order(
 /// Cancels an order that is not paid; its units are sold again. Repeatable.
 #[utoipa::path(post, path = "/v1/orders/{order}/cancel", tag = "orders",
     security(("buyer" = []), ("trusted-buyer" = []), ("admin" = [])),
-    params(("order" = String, Path, format = Uuid, description = "The order's id.")),
+    params(("order" = Uuid, Path, description = "The order's id.")),
     responses((status = 200, description = "The cancelled order.", body = OrderBody<'_>),
         OrderProblems, FinalProblems, ServerProblems))]
 pub(super) async fn cancel_order(

@@ -13,9 +13,9 @@ use super::{Code, Problem};
 use crate::domain::BuyerId;
 
 /// Above this number of known buyers, those whose allowance is full again are forgotten.
-const BUYERS_KEPT: usize = 50_000;
+const BUYERS_KEPT: usize = 16_384;
 /// Purchases between two looks at the number of known buyers.
-const PURCHASES_PER_LOOK: u64 = 4_096;
+const PURCHASES_PER_LOOK: u64 = 1_024;
 
 /// A bucket for each buyer: it fills at the given rate and holds two seconds' worth.
 ///
@@ -46,7 +46,7 @@ impl BuyerRate {
     /// [`Code::TooManyRequests`] with the seconds until the next one is taken.
     pub fn admit(&self, buyer: &BuyerId) -> Result<(), Problem> {
         let count = self.purchases.fetch_add(1, Ordering::Relaxed);
-        if count % PURCHASES_PER_LOOK == 0 && self.buckets.len() > BUYERS_KEPT {
+        if count.is_multiple_of(PURCHASES_PER_LOOK) && self.buckets.len() > BUYERS_KEPT {
             self.buckets.retain_recent();
         }
         self.buckets.check_key(buyer).map_err(|early| {

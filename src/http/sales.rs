@@ -200,9 +200,10 @@ pub(super) struct SaleBody {
     server_time: Timestamp,
 }
 
-impl From<Sale> for SaleBody {
-    fn from(sale: Sale) -> Self {
-        let server_time = super::now();
+impl SaleBody {
+    /// The sale as clients see it, by the clock that judges its window.
+    fn new(api: &Api, sale: Sale) -> Self {
+        let server_time = api.service.clock(sale.id);
         Self {
             id: sale.id.get(),
             state: SaleState::of(&sale, server_time),
@@ -247,7 +248,11 @@ pub(super) async fn create_sale(
 ) -> Result<impl IntoResponse, Problem> {
     let sale = api.service.create_sale(request.terms()?).await?;
     let location = [(header::LOCATION, format!("/v1/sales/{}", sale.id))];
-    Ok((StatusCode::CREATED, location, Answer(SaleBody::from(sale))))
+    Ok((
+        StatusCode::CREATED,
+        location,
+        Answer(SaleBody::new(&api, sale)),
+    ))
 }
 
 /// Lists sales by number.
@@ -263,7 +268,10 @@ pub(super) async fn list_sales(
     let sales = api.service.sales(page.after::<SaleId>()?, limit).await?;
     let full = sales.len() >= limit as usize;
     let next = sales.last().map(|sale| sale.id.get()).filter(|_| full);
-    let sales = sales.into_iter().map(SaleBody::from).collect();
+    let sales = sales
+        .into_iter()
+        .map(|sale| SaleBody::new(&api, sale))
+        .collect();
     Ok(Answer(SaleList { sales, next }))
 }
 
@@ -276,7 +284,7 @@ pub(super) async fn get_sale(
     State(api): State<Api>,
     Id(sale): Id<SaleId>,
 ) -> Result<Answer<SaleBody>, Problem> {
-    Ok(Answer(api.service.sale(sale).await?.into()))
+    Ok(Answer(SaleBody::new(&api, api.service.sale(sale).await?)))
 }
 
 /// Makes a handler for each verb that an admin has for a sale. All are repeatable and answer with
@@ -293,7 +301,7 @@ macro_rules! verbs {
             State(api): State<Api>,
             Id(sale): Id<SaleId>,
         ) -> Result<Answer<SaleBody>, Problem> {
-            Ok(Answer(api.service.$call(sale).await?.into()))
+            Ok(Answer(SaleBody::new(&api, api.service.$call(sale).await?)))
         }
     )+};
 }

@@ -7,16 +7,20 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::response::Response;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::TaskTracker;
 
 use super::Edge;
@@ -83,8 +87,7 @@ impl Server {
             edge,
             limits,
             tracker: TaskTracker::new(),
-            draining: CancellationToken::new(),
-            cut: CancellationToken::new(),
+            phase: watch::Sender::new(Phase::Serving),
         };
         tokio::select! {
             never = connections.accept(&self.listener) => match never {},
@@ -99,10 +102,50 @@ struct Connections {
     edge: Edge,
     limits: ServerLimits,
     tracker: TaskTracker,
+    phase: watch::Sender<Phase>,
+}
+
+/// What connections are to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Serve on.
+    Serving,
     /// Finish the request in flight, then close.
-    draining: CancellationToken,
+    Draining,
     /// Close now.
-    cut: CancellationToken,
+    Cut,
+}
+
+/// One connection's state.
+struct Connection {
+    edge: Edge,
+    began: Instant,
+    /// Milliseconds from the beginning to when the last request was answered; [`BUSY`] while one is
+    /// in flight.
+    idle_since_ms: AtomicU64,
+}
+
+/// No connection lives that long.
+const BUSY: u64 = u64::MAX;
+
+impl Connection {
+    async fn respond(&self, request: hyper::Request<Incoming>) -> Response {
+        self.idle_since_ms.store(BUSY, Ordering::Relaxed);
+        let response = self.edge.respond(request.map(Body::new)).await;
+        let idle_since_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(0);
+        self.idle_since_ms.store(idle_since_ms, Ordering::Relaxed);
+        response
+    }
+
+    /// When the client must have sent its next header; none if that has passed.
+    fn deadline(&self, timeout: Duration) -> Option<Instant> {
+        let now = Instant::now();
+        let deadline = match self.idle_since_ms.load(Ordering::Relaxed) {
+            BUSY => now + timeout,
+            since => self.began + Duration::from_millis(since) + timeout,
+        };
+        (deadline > now).then_some(deadline)
+    }
 }
 
 impl Connections {
@@ -123,45 +166,57 @@ impl Connections {
     }
 
     fn serve(&self, stream: TcpStream) -> impl Future<Output = ()> + Send + 'static {
-        let edge = self.edge.clone();
-        let header_timeout = self.limits.header_timeout;
-        let (draining, cut) = (self.draining.clone(), self.cut.clone());
+        let connection = Arc::new(Connection {
+            edge: self.edge.clone(),
+            began: Instant::now(),
+            idle_since_ms: AtomicU64::new(0),
+        });
+        let timeout = self.limits.header_timeout;
+        let mut phase = self.phase.subscribe();
         async move {
             // Answers are written whole; waiting for more to send only delays them.
             if stream.set_nodelay(true).is_err() {
                 return;
             }
-            let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-                let edge = edge.clone();
-                async move { Ok::<_, Infallible>(edge.respond(request.map(Body::new)).await) }
+            let shared = Arc::clone(&connection);
+            let service = service_fn(move |request| {
+                let connection = Arc::clone(&shared);
+                async move { Ok::<_, Infallible>(connection.respond(request).await) }
             });
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(header_timeout)
+            let http = http1::Builder::new()
                 .max_buf_size(HEADER_LENGTH_MAX)
                 .serve_connection(TokioIo::new(stream), service);
-            let mut connection = std::pin::pin!(connection);
-            tokio::select! {
-                // How a connection ends is the client's business: broken, idle or malformed.
-                _ = connection.as_mut() => return,
-                () = draining.cancelled() => connection.as_mut().graceful_shutdown(),
-            }
-            tokio::select! {
-                _ = connection => {}
-                () = cut.cancelled() => {}
+            let mut http = pin!(http);
+            // One timer for the connection's life: hyper's own would be set anew for each request.
+            let mut alarm = pin!(sleep(timeout));
+            loop {
+                tokio::select! {
+                    biased;
+                    // How a connection ends is the client's business: broken, idle or malformed.
+                    _ = http.as_mut() => return,
+                    _ = phase.changed() => match *phase.borrow_and_update() {
+                        Phase::Serving => {}
+                        Phase::Draining => http.as_mut().graceful_shutdown(),
+                        Phase::Cut => return,
+                    },
+                    () = alarm.as_mut() => match connection.deadline(timeout) {
+                        Some(deadline) => alarm.as_mut().reset(deadline),
+                        None => return,
+                    },
+                }
             }
         }
     }
 
     async fn drain(self) -> usize {
-        self.draining.cancel();
+        self.phase.send_replace(Phase::Draining);
         self.tracker.close();
-        let finished = tokio::time::timeout(self.limits.drain_timeout, self.tracker.wait()).await;
+        let finished = timeout(self.limits.drain_timeout, self.tracker.wait()).await;
         if finished.is_ok() {
             return 0;
         }
         let left = self.tracker.len();
-        self.cut.cancel();
+        self.phase.send_replace(Phase::Cut);
         self.tracker.wait().await;
         left
     }
@@ -175,7 +230,7 @@ async fn next(listener: &TcpListener) -> TcpStream {
             Ok((stream, _)) => return stream,
             Err(error) => {
                 tracing::warn!(target: "http", cause = %error, "cannot accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                sleep(ACCEPT_PAUSE).await;
             }
         }
     }

@@ -413,7 +413,16 @@ impl Ledger {
         each!(self, db => db.finish_load(sale, epoch).await)
     }
 
-    /// Units on their way back to Redis under the sale's current epoch.
+    /// Those of one sale under its current epoch, at most `limit`, oldest first.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn sale_returns(&self, sale: SaleId, limit: u32) -> Result<Vec<StockReturn>, Error> {
+        each!(self, db => db.sale_returns(sale, limit).await)
+    }
+
+    /// Units on their way back to Redis under the sale's current epoch, those included that Redis has
+    /// taken back a moment ago.
     ///
     /// # Errors
     /// See [`Error`].

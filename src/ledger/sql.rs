@@ -90,6 +90,14 @@ pub(super) const RETURNS: &str = "
      where sale.stage = 'loaded' and not sale.drained
      order by r.stock_return_id limit $1";
 
+/// $1 sale, $2 limit.
+pub(super) const SALE_RETURNS: &str = "
+    select r.order_id, r.buyer_id, r.quantity, r.epoch
+      from stock_return r
+      join sale on sale.sale_id = r.sale_id and sale.epoch = r.epoch
+     where r.sale_id = $1
+     order by r.stock_return_id limit $2";
+
 /// $1 sale. Units that Redis has still to take back.
 pub(super) const RETURNING: &str = "
     select coalesce(cast(sum(r.quantity) as bigint), 0) from stock_return r

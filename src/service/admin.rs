@@ -1,10 +1,13 @@
 //! What the shop does with its sales.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::live::LiveSale;
 use super::{Error, Service};
-use crate::domain::{Invalid, NewSale, Sale, SaleId, Stage, Unavailable};
+use crate::domain::{Invalid, NewSale, Sale, SaleId, Stage, Timestamp, Unavailable};
 use crate::stock::scripts;
 
 /// Something that must work before buyers are served.
@@ -56,6 +59,20 @@ impl Service {
         Ok(self.live(id).await?.row())
     }
 
+    /// The clock that judges the sale's window: Redis' as last heard, or this machine's before that.
+    #[must_use]
+    pub fn clock(&self, id: SaleId) -> Timestamp {
+        let known = self
+            .known(id)
+            .map_or(0, |live| live.redis_clock_after(Duration::ZERO));
+        let millis = if known > 0 {
+            known
+        } else {
+            self.core.env.wall_clock_ms()
+        };
+        Timestamp::from_millis(millis).expect("the clock lies between 1970 and 9999")
+    }
+
     /// Puts the stock into Redis, if it is not there; it sells from `opens_at` on.
     ///
     /// # Errors
@@ -75,13 +92,14 @@ impl Service {
     /// # Errors
     /// As [`Service::load`].
     pub async fn open(&self, id: SaleId) -> Result<Sale, Error> {
+        let began = self.core.env.now();
         let row = self
             .core
             .ledger
             .open_now(id)
             .await?
             .ok_or(Error::NotFound)?;
-        self.apply(row).await?;
+        self.apply(row, began).await?;
         self.load(id).await
     }
 
@@ -90,13 +108,14 @@ impl Service {
     /// # Errors
     /// See [`Error`]; if Redis did not hear of it, the upkeep tells it.
     pub async fn pause(&self, id: SaleId) -> Result<Sale, Error> {
+        let began = self.core.env.now();
         let row = self
             .core
             .ledger
             .set_paused(id, true)
             .await?
             .ok_or(Error::NotFound)?;
-        self.apply(row).await
+        self.apply(row, began).await
     }
 
     /// Sells again.
@@ -104,13 +123,14 @@ impl Service {
     /// # Errors
     /// As [`Service::pause`].
     pub async fn resume(&self, id: SaleId) -> Result<Sale, Error> {
+        let began = self.core.env.now();
         let row = self
             .core
             .ledger
             .set_paused(id, false)
             .await?
             .ok_or(Error::NotFound)?;
-        self.apply(row).await
+        self.apply(row, began).await
     }
 
     /// Ends the sale for good. What was admitted is still committed; orders live on.
@@ -118,19 +138,19 @@ impl Service {
     /// # Errors
     /// As [`Service::pause`].
     pub async fn close(&self, id: SaleId) -> Result<Sale, Error> {
+        let began = self.core.env.now();
         let row = self
             .core
             .ledger
             .close_sale(id)
             .await?
             .ok_or(Error::NotFound)?;
-        self.apply(row).await
+        self.apply(row, began).await
     }
 
     /// Tells Redis about changed switches, if the sale is there.
-    async fn apply(&self, row: Sale) -> Result<Sale, Error> {
-        let live = self.live_from(row.clone());
-        live.learn(row.clone());
+    async fn apply(&self, row: Sale, began: Instant) -> Result<Sale, Error> {
+        let live = self.live_from(row.clone(), began);
         if row.stage == Stage::Loaded && !row.drained {
             live.control(&row).await?;
         }

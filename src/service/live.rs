@@ -10,18 +10,17 @@ use tokio::time::Instant;
 
 use super::attempt::{Attempt, Place};
 use super::books::StockCache;
+use super::ender::{Ender, Wish};
 use super::segment::Segment;
 use super::settler::{Settled, Settler};
 use super::shortage::{Short, Shortage};
 use super::writer::{Group, Writer};
-use super::{Core, Error};
+use super::{Core, Error, Service};
 use crate::domain::{OrderId, Sale, SaleId, Stage, Unavailable};
 use crate::stock::{Connection, SegmentKeys, load};
 
 /// Between two looks at a sale that somebody else loads.
 const LOADING_POLL: Duration = Duration::from_millis(25);
-/// How old what is known of a sale that does not sell may be.
-const IDLE_ROW_AGE_MAX: Duration = Duration::from_millis(250);
 
 /// Why the stock of a sale must be loaded again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +51,7 @@ impl LoadCause {
 pub(super) struct LiveSale {
     pub(super) core: Arc<Core>,
     pub(super) id: SaleId,
+    /// What was last read of the sale's row, and when that reading began.
     row: RwLock<(Arc<Sale>, Instant)>,
     /// The newest epoch that is known not to be in Redis.
     lost_epoch: AtomicU64,
@@ -66,6 +66,7 @@ pub(super) struct LiveSale {
     writer: mpsc::UnboundedSender<Group>,
     shortage: mpsc::UnboundedSender<Short>,
     settler: mpsc::UnboundedSender<Settled>,
+    pub(super) ender: mpsc::Sender<Wish>,
     /// Journal entries that this instance is committing; the sweep leaves them alone.
     in_flight: Mutex<HashSet<(u64, u32, String)>>,
     pub(super) stock_cache: StockCache,
@@ -75,17 +76,19 @@ const NO_CLOCK: i64 = i64::MIN;
 
 impl LiveSale {
     /// Starts the queues of a sale. They end when the last handle and the last purchase are gone.
-    pub(super) fn start(core: &Arc<Core>, row: Sale) -> Arc<Self> {
+    pub(super) fn start(service: &Service, row: Sale, began: Instant) -> Arc<Self> {
+        let core = &service.core;
         let now = core.env.now();
         let (writer, writer_queue) = mpsc::unbounded_channel();
         let (shortage, shortage_queue) = mpsc::unbounded_channel();
         let (settler, settler_queue) = mpsc::unbounded_channel();
+        let (ender, ender_queue) = mpsc::channel(core.limits.backlog_max);
         let (segments, segment_queues): (Vec<_>, Vec<_>) = (0..row.terms.segments)
             .map(|_| mpsc::unbounded_channel())
             .unzip();
         let live = Arc::new(Self {
             id: row.id,
-            row: RwLock::new((Arc::new(row), now)),
+            row: RwLock::new((Arc::new(row), began)),
             lost_epoch: AtomicU64::new(0),
             recovery: tokio::sync::Mutex::new(()),
             redis_clock_offset_ms: AtomicI64::new(NO_CLOCK),
@@ -95,6 +98,7 @@ impl LiveSale {
             writer,
             shortage,
             settler,
+            ender,
             in_flight: Mutex::new(HashSet::new()),
             stock_cache: StockCache::default(),
             core: Arc::clone(core),
@@ -109,6 +113,8 @@ impl LiveSale {
             .spawn(Shortage::new(Arc::clone(&live)).run(shortage_queue));
         core.env
             .spawn(Settler::new(Arc::clone(&live)).run(settler_queue));
+        core.env
+            .spawn(Ender::new(Arc::clone(&live), service.clone()).run(ender_queue));
         live
     }
 
@@ -117,8 +123,8 @@ impl LiveSale {
         Arc::clone(&self.row.read().unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    /// Takes note of a row that was read, unless a newer one is known.
-    pub(super) fn learn(&self, row: Sale) {
+    /// Takes note of a row that was read, unless a newer one is known. `began` is when the reading began.
+    pub(super) fn learn(&self, row: Sale, began: Instant) {
         let mut known = self.row.write().unwrap_or_else(PoisonError::into_inner);
         let age = |sale: &Sale| {
             (
@@ -129,7 +135,7 @@ impl LiveSale {
             )
         };
         if age(&row) >= age(&known.0) {
-            *known = (Arc::new(row), self.core.env.now());
+            *known = (Arc::new(row), began.max(known.1));
         }
     }
 
@@ -138,31 +144,40 @@ impl LiveSale {
     /// # Errors
     /// [`Error::NotFound`] if it is gone, [`Error::Unavailable`] if the ledger does not answer.
     pub(super) async fn refresh(&self) -> Result<Arc<Sale>, Error> {
+        let began = self.core.env.now();
         let row = self
             .core
             .ledger
             .sale(self.id)
             .await?
             .ok_or(Error::NotFound)?;
-        self.learn(row);
+        self.learn(row, began);
         Ok(self.row())
     }
 
-    /// The row, read again if the sale did not sell when it was last read and that is a while ago:
-    /// another instance may have opened it.
+    /// The row, fit to answer a purchase that has just arrived.
+    ///
+    /// A sale that is not open may be opened by another instance at any time, so "not open" must rest on
+    /// a reading that began after the purchase came. One reading serves all who came before it.
+    ///
+    /// # Errors
+    /// As [`Self::refresh`].
     pub(super) async fn current(&self) -> Result<Arc<Sale>, Error> {
-        let stale = |live: &Self| {
-            let known = live.row.read().unwrap_or_else(PoisonError::into_inner);
-            let idle = known.0.stage != Stage::Loaded || known.0.drained;
-            idle && live.core.env.now() - known.1 > IDLE_ROW_AGE_MAX
-        };
-        if stale(self) {
-            let _one_at_a_time = self.recovery.lock().await;
-            if stale(self) {
-                return self.refresh().await;
-            }
+        let row = self.row();
+        if row.stage != Stage::Scheduled || row.drained {
+            return Ok(row);
         }
-        Ok(self.row())
+        let arrived = self.core.env.now();
+        let _one_at_a_time = self.recovery.lock().await;
+        let (row, began) = self
+            .row
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if began >= arrived {
+            return Ok(row);
+        }
+        self.refresh().await
     }
 
     /// The connection that this segment's commands go through.

@@ -6,7 +6,9 @@
 
 mod admin;
 mod attempt;
+mod audit;
 mod books;
+mod ender;
 mod feed;
 mod live;
 mod orders;
@@ -20,10 +22,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 pub use admin::Readiness;
 pub use attempt::AnswerWhen;
 use attempt::Attempt;
-pub use books::{Audit, AuditVerdict, STOCK_AGE_MAX, Stock};
+pub use audit::{Audit, AuditVerdict};
+pub use books::{STOCK_AGE_MAX, Stock};
 pub use feed::{Cursor, Event, Feed, WAIT_MAX};
 use live::LiveSale;
 pub use orders::{Confirmation, OrderView};
@@ -69,7 +74,7 @@ impl Default for Limits {
 }
 
 /// What a call could not do.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// No such sale or order.
     #[error("not found")]
@@ -260,30 +265,30 @@ impl Service {
 
     /// The sale as this instance serves it; started on first use.
     async fn live(&self, id: SaleId) -> Result<Arc<LiveSale>, Error> {
-        let known = self
-            .sales
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&id)
-            .cloned();
-        if let Some(live) = known {
+        if let Some(live) = self.known(id) {
             return Ok(live);
         }
+        let began = self.core.env.now();
         let row = self.core.ledger.sale(id).await?.ok_or(Error::NotFound)?;
-        Ok(self.live_from(row))
+        Ok(self.live_from(row, began))
     }
 
-    /// As [`Self::live`], for a row that was just read.
-    fn live_from(&self, row: Sale) -> Arc<LiveSale> {
+    /// As [`Self::live`], for a row whose reading began at `began`.
+    fn live_from(&self, row: Sale, began: Instant) -> Arc<LiveSale> {
         let mut sales = self.sales.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(live) = sales.get(&row.id) {
-            live.learn(row);
+            live.learn(row, began);
             return Arc::clone(live);
         }
         let id = row.id;
-        let live = LiveSale::start(&self.core, row);
+        let live = LiveSale::start(self, row, began);
         sales.insert(id, Arc::clone(&live));
         live
+    }
+
+    fn known(&self, id: SaleId) -> Option<Arc<LiveSale>> {
+        let sales = self.sales.read().unwrap_or_else(PoisonError::into_inner);
+        sales.get(&id).cloned()
     }
 
     fn live_sales(&self) -> Vec<Arc<LiveSale>> {

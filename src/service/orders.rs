@@ -9,9 +9,9 @@ use super::{AnswerWhen, Error, Service};
 use crate::domain::{
     BuyerId, IdempotencyKey, Order, OrderId, OrderState, Outcome, Refusal, SaleId, Unavailable,
 };
-use crate::ledger::{OrderPage, StockReturn, Transition};
+use crate::ledger::{End, OrderPage, Transition};
 use crate::stock::journal::{self, Entry};
-use crate::stock::requests::{Mark, mark};
+use crate::stock::requests::{Mark, marks};
 
 /// Journal reads that a search for one pending order may take.
 const SEARCH_READS_MAX: usize = 256;
@@ -61,8 +61,15 @@ impl Service {
         let row = live.current().await?;
         let segment = live.home(id);
         let (mut connection, keys) = (live.connection(segment), live.keys(segment, row.epoch));
-        let mark = timeout(self.core.redis.timeout(), mark(&mut connection, &keys, id)).await;
-        match mark.map_err(|_| Error::Unavailable(Unavailable::Unreachable))?? {
+        let wanted = [id];
+        let read = timeout(
+            self.core.redis.timeout(),
+            marks(&mut connection, &keys, &wanted),
+        );
+        let found = read
+            .await
+            .map_err(|_| Error::Unavailable(Unavailable::Unreachable))??;
+        match found.into_iter().next().flatten() {
             Some(Mark::Admitted(quantity)) => Ok(OrderView::Pending { id, quantity }),
             Some(Mark::Void) => Ok(OrderView::Refused { id }),
             // Committed and ended between the two reads, or never heard of.
@@ -82,7 +89,7 @@ impl Service {
     /// # Errors
     /// [`Error::NotFound`], or see [`Error`]; repeatable.
     pub async fn confirm(&self, id: OrderId, reacquire: bool) -> Result<Confirmation, Error> {
-        let order = match self.transition(id, Wish::Confirm).await? {
+        let order = match self.transition(id, End::Confirm).await? {
             Transition::Done(order) => return Ok(Confirmation::Confirmed(order)),
             Transition::Final(order) => order,
             Transition::Missing => return Err(Error::NotFound),
@@ -98,7 +105,7 @@ impl Service {
     /// # Errors
     /// [`Error::NotFound`], or see [`Error`]; repeatable.
     pub async fn cancel(&self, id: OrderId) -> Result<Transition, Error> {
-        match self.transition(id, Wish::Cancel).await? {
+        match self.transition(id, End::Cancel).await? {
             Transition::Missing => Err(Error::NotFound),
             other => Ok(other),
         }
@@ -114,7 +121,7 @@ impl Service {
             .await?
         {
             Outcome::Committed { order, .. } => {
-                match self.transition(order.id, Wish::Confirm).await? {
+                match self.transition(order.id, End::Confirm).await? {
                     Transition::Done(order) => Ok(Confirmation::Reacquired(order)),
                     Transition::Final(order) => Ok(Confirmation::Final(order)),
                     Transition::Missing => Err(Error::NotFound),
@@ -126,31 +133,14 @@ impl Service {
         }
     }
 
-    async fn transition(&self, id: OrderId, wish: Wish) -> Result<Transition, Error> {
-        let (done, returned) = self.wish(id, wish).await?;
-        if let Some(returned) = returned {
-            crate::crash_point!("return:before");
-            self.apply_returns(&[returned]).await;
-        }
-        if done != Transition::Missing || !self.commit_pending(id).await? {
-            return Ok(done);
-        }
-        let (done, returned) = self.wish(id, wish).await?;
-        if let Some(returned) = returned {
-            self.apply_returns(&[returned]).await;
+    /// Ends an order; one that the ledger does not have is looked for in the journal and committed first.
+    async fn transition(&self, id: OrderId, end: End) -> Result<Transition, Error> {
+        let live = self.live(id.sale()).await?;
+        let done = live.end(id, end).await?;
+        if done == Transition::Missing && self.commit_pending(id).await? {
+            return live.end(id, end).await;
         }
         Ok(done)
-    }
-
-    async fn wish(
-        &self,
-        id: OrderId,
-        wish: Wish,
-    ) -> Result<(Transition, Option<StockReturn>), Error> {
-        Ok(match wish {
-            Wish::Confirm => self.core.ledger.confirm(id).await?,
-            Wish::Cancel => self.core.ledger.cancel(id).await?,
-        })
     }
 
     /// Commits the journal entry that holds this order; true if it is in the ledger now.
@@ -227,13 +217,6 @@ impl Service {
         self.live(sale).await?;
         Ok(self.core.ledger.sale_orders(sale, after, limit).await?)
     }
-}
-
-/// What is asked of an order.
-#[derive(Debug, Clone, Copy)]
-enum Wish {
-    Confirm,
-    Cancel,
 }
 
 /// Looks through a segment's journal for the entry that holds an order.

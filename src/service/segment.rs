@@ -221,7 +221,7 @@ impl Segment {
                     self.refuse(attempt, Refusal::LimitReached { limit, left });
                 }
                 Answer::KeyReused(quantity) => {
-                    self.refuse(attempt, Refusal::KeyReused { quantity })
+                    self.refuse(attempt, Refusal::KeyReused { quantity });
                 }
                 Answer::Void => self.refuse(attempt, Refusal::Void),
                 Answer::Closed => self.refuse(attempt, Refusal::Closed),

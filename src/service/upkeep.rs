@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::attempt::Attempt;
 use super::live::{LiveSale, LoadCause};
@@ -61,6 +61,7 @@ impl Service {
         self.core.ledger.close_due().await?;
         let mut after = None;
         loop {
+            let began = self.core.env.now();
             let page = self.core.ledger.live_sales(after, PAGE_MAX).await?;
             let Some(last) = page.last() else {
                 return Ok(());
@@ -71,20 +72,20 @@ impl Service {
                     return Ok(());
                 }
                 let id = row.id;
-                if let Err(error) = self.look_after(row).await {
+                if let Err(error) = self.look_after(row, began).await {
                     tracing::warn!(sale.id = %id, error = %error, "the upkeep of a sale is repeated");
                 }
             }
         }
     }
 
-    async fn look_after(&self, row: Sale) -> Result<(), Error> {
+    async fn look_after(&self, row: Sale, began: Instant) -> Result<(), Error> {
         let soon = self.core.env.wall_clock_ms() + LOAD_AHEAD_MS;
         let due = row.terms.opens_at.is_some_and(|at| at.millis() <= soon);
         if row.stage == Stage::Scheduled && (!due || row.closed) {
             return Ok(());
         }
-        let live = self.live_from(row);
+        let live = self.live_from(row, began);
         let row = live.loaded().await.map_err(Error::Unavailable)?;
         let mut entries = 0;
         for segment in 0..row.terms.segments {

@@ -154,6 +154,7 @@ impl Writer {
         let core = &self.live.core;
         let mut pause = RETRY_PAUSE_MIN;
         loop {
+            let began = core.env.now();
             crate::crash_point!("commit:before");
             let answer = core.ledger.commit(self.live.id, epoch, purchases).await;
             crate::crash_point!("commit:done");
@@ -168,11 +169,11 @@ impl Writer {
                         .collect();
                 }
                 Ok(Commit::Fenced(row)) => {
-                    self.live.learn(row);
+                    self.live.learn(row, began);
                     return purchases.iter().map(|_| Fate::Fenced).collect();
                 }
                 Ok(Commit::Full(row)) => {
-                    self.live.learn(row);
+                    self.live.learn(row, began);
                     self.live.mark_lost(epoch, LoadCause::GuardRefused);
                     return purchases.iter().map(|_| Fate::Fenced).collect();
                 }

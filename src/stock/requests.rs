@@ -1,4 +1,4 @@
-//! Reading the mark that the purchase script left for one order.
+//! Reading the marks that the purchase script left for orders.
 
 use redis::FromRedisValue;
 use redis::aio::ConnectionLike;
@@ -18,22 +18,28 @@ pub enum Mark {
     Void,
 }
 
-/// Reads the mark of an order; none: this load never decided it.
+/// Reads the marks of orders, in their order; none: this load never decided it.
 ///
 /// # Errors
 /// See [`Error`].
-pub async fn mark<C: ConnectionLike>(
+pub async fn marks<C: ConnectionLike>(
     connection: &mut C,
     keys: &SegmentKeys,
-    order: OrderId,
-) -> Result<Option<Mark>, Error> {
-    let mut call = redis::cmd("HGET");
-    call.arg(&keys.requests).arg(order.as_bytes().as_slice());
+    orders: &[OrderId],
+) -> Result<Vec<Option<Mark>>, Error> {
+    let mut call = redis::cmd("HMGET");
+    call.arg(&keys.requests);
+    for order in orders {
+        call.arg(order.as_bytes().as_slice());
+    }
     let value = send(connection, &call).await?;
-    let text = Option::<String>::from_redis_value(value);
-    let text = text.map_err(|error| Error::Broken(error.to_string()))?;
-    text.map(|text| parse(&text).ok_or_else(|| Error::Broken(format!("mark {text:?}"))))
-        .transpose()
+    let texts = Vec::<Option<String>>::from_redis_value(value);
+    let texts = texts.map_err(|error| Error::Broken(error.to_string()))?;
+    let mark = |text: String| parse(&text).ok_or_else(|| Error::Broken(format!("mark {text:?}")));
+    texts
+        .into_iter()
+        .map(|text| text.map(mark).transpose())
+        .collect()
 }
 
 fn parse(mark: &str) -> Option<Mark> {

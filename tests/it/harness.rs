@@ -43,7 +43,7 @@ impl Plan {
         }
     }
 
-    pub(crate) fn flag(mut self, name: &str, value: impl ToString) -> Self {
+    pub(crate) fn flag(mut self, name: &str, value: u64) -> Self {
         self.flags.extend([format!("--{name}"), value.to_string()]);
         self
     }
@@ -55,8 +55,7 @@ pub(crate) struct Deployment {
     pub(crate) services: Vec<Service>,
     pub(crate) options: Vec<ServiceOptions>,
     pub(crate) target: Target,
-    pub(crate) redis: RedisServer,
-    pub(crate) database_url: String,
+    _redis: RedisServer,
     _folder: tempfile::TempDir,
 }
 
@@ -108,8 +107,7 @@ impl Deployment {
             services,
             options,
             target,
-            redis,
-            database_url,
+            _redis: redis,
             _folder: folder,
         }
     }

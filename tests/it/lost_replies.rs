@@ -34,7 +34,7 @@ async fn behind_a_redis_proxy(flags: &[(&str, u64)]) -> (Deployment, Proxy) {
     let proxy = Proxy::start(redis.address()).await.unwrap();
     let mut plan = Plan::new(Database::Sqlite, 2).flag("redis-connections", 1);
     for (name, value) in flags {
-        plan = plan.flag(name, value);
+        plan = plan.flag(name, *value);
     }
     plan.redis_urls = Some(vec![
         format!("redis://127.0.0.1:{}", proxy.port()),

@@ -1,9 +1,14 @@
 //! Everything that needs real servers, in one binary: one module per theme.
+#![expect(
+    clippy::unwrap_used,
+    reason = "in a test, a panic with the error is the right answer"
+)]
 
 #[cfg(feature = "crash-points")]
 mod crashes;
 mod harness;
 mod holds;
+mod http;
 mod ledger;
 mod lost_replies;
 mod outage;

@@ -139,7 +139,7 @@ fn largest_commit(metrics: &str) -> u64 {
     let mut largest = 0;
     for line in metrics
         .lines()
-        .filter(|line| line.contains("commit_batch") && line.contains("le="))
+        .filter(|line| line.contains("ledger_commit_size") && line.contains("le="))
     {
         let bound = line
             .split("le=\"")

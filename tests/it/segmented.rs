@@ -3,18 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use loadtest::servers::{RedisOptions, RedisServer};
+use loadtest::servers::{RedisOptions, RedisServer, eventually};
 use stockade::domain::{
-    BuyerId, IdempotencyKey, NewSale, Outcome, Refusal, Sale, SaleId, Strategy,
+    BuyerId, IdempotencyKey, NewSale, OrderId, Outcome, Purchase, Refusal, Sale, SaleId, Stage,
+    Strategy,
 };
 use stockade::ledger::{self, Ledger};
 use stockade::metrics::Metrics;
-use stockade::service::{AnswerWhen, AuditVerdict, Limits, Service};
-use stockade::stock::Redis;
+use stockade::service::{AnswerWhen, AuditVerdict, Limits, OrderView, Service};
+use stockade::stock::scripts::{self, Decision};
+use stockade::stock::{Redis, SegmentKeys};
 
 struct Shop {
     service: Service,
-    _redis: RedisServer,
+    ledger: Ledger,
+    redis: RedisServer,
     _folder: tempfile::TempDir,
 }
 
@@ -44,10 +47,11 @@ async fn shop() -> Shop {
         redis_retention: Duration::from_secs(60),
         upkeep_pause: Duration::from_millis(50),
     };
-    let service = Service::start(ledger, handle, limits, Arc::new(Metrics::default()));
+    let service = Service::start(ledger.clone(), handle, limits, Arc::new(Metrics::default()));
     Shop {
         service,
-        _redis: redis,
+        ledger,
+        redis,
         _folder: folder,
     }
 }
@@ -114,4 +118,48 @@ async fn two_thousand_buyers_get_one_hundred_units_and_the_books_balance() {
     let audit = shop.service.audit(sale).await.unwrap();
     assert_eq!(audit.verdict, AuditVerdict::Balanced, "{audit:?}");
     assert_eq!((audit.confirmed, audit.available), (100, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_admission_outlives_a_loader_that_died_before_it_adopted() {
+    let shop = shop().await;
+    let sale = open(&shop, terms(10, 1, 0)).await;
+    // Admitted under epoch 1, and its instance died before the commit.
+    let buyer = BuyerId::parse("promised").unwrap();
+    let order = OrderId::of(sale.id, &buyer, &IdempotencyKey::parse("k").unwrap());
+    let purchase = Purchase {
+        order,
+        buyer,
+        quantity: 1,
+    };
+    let mut connection = shop.redis.connection().await.unwrap();
+    let keys = SegmentKeys::new(sale.id, 0, 1);
+    let decision = scripts::purchase(&mut connection, &keys, false, 0, &[&purchase]).await;
+    assert!(
+        matches!(decision, Ok(Decision::Decided { .. })),
+        "{decision:?}"
+    );
+    // Two loaders in a row die right after their fence.
+    for epoch in 1..=2 {
+        assert!(
+            shop.ledger
+                .fence(sale.id, epoch, Duration::ZERO)
+                .await
+                .unwrap()
+        );
+    }
+    eventually("the sale to be loaded again", || {
+        let ledger = shop.ledger.clone();
+        async move {
+            let row = ledger.sale(sale.id).await.ok()??;
+            (row.stage == Stage::Loaded && row.epoch > 2).then_some(())
+        }
+    })
+    .await
+    .unwrap();
+    let view = shop.service.order(order).await.unwrap();
+    assert!(matches!(view, OrderView::Known(_)), "{view:?}");
+    let audit = shop.service.audit(sale.id).await.unwrap();
+    assert_eq!(audit.verdict, AuditVerdict::Balanced, "{audit}");
+    assert_eq!((audit.confirmed, audit.available), (1, 9));
 }

@@ -118,6 +118,20 @@ impl Postgres {
         row::all(rows)
     }
 
+    pub(in crate::ledger) async fn sale_returns(
+        &self,
+        sale: SaleId,
+        limit: u32,
+    ) -> Result<Vec<StockReturn>, Error> {
+        let rows: Vec<ReturnRow> = query_as(sql::SALE_RETURNS)
+            .bind(i64::from(sale.get()))
+            .bind(i64::from(limit))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(sort)?;
+        row::all(rows)
+    }
+
     pub(in crate::ledger) async fn returns_done(&self, orders: &[OrderId]) -> Result<(), Error> {
         let mut ids: Vec<Uuid> = orders.iter().map(|id| id.uuid()).collect();
         ids.sort_unstable();

@@ -123,6 +123,20 @@ impl Sqlite {
         row::all(rows)
     }
 
+    pub(in crate::ledger) async fn sale_returns(
+        &self,
+        sale: SaleId,
+        limit: u32,
+    ) -> Result<Vec<StockReturn>, Error> {
+        let rows: Vec<ReturnRow> = query_as(sql::SALE_RETURNS)
+            .bind(i64::from(sale.get()))
+            .bind(i64::from(limit))
+            .fetch_all(&self.readers)
+            .await
+            .map_err(sort)?;
+        row::all(rows)
+    }
+
     pub(in crate::ledger) async fn returns_done(&self, orders: &[OrderId]) -> Result<(), Error> {
         let ids: Vec<Uuid> = orders.iter().map(|id| id.uuid()).collect();
         let mut tx = self.begin().await?;
