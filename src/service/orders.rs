@@ -59,28 +59,31 @@ impl Service {
         }
         let live = self.live(id.sale()).await?;
         let row = live.current().await?;
-        let segment = live.home(id);
-        let (mut connection, keys) = (live.connection(segment), live.keys(segment, row.epoch));
-        let wanted = [id];
-        let read = timeout(
-            self.core.redis.timeout(),
-            marks(&mut connection, &keys, &wanted),
-        );
-        let found = read
-            .await
-            .map_err(|_| Error::Unavailable(Unavailable::Unreachable))??;
-        match found.into_iter().next().flatten() {
+        match self.mark(&live, row.epoch, id).await? {
+            Some(Mark::Admitted(quantity)) => return Ok(OrderView::Pending { id, quantity }),
+            Some(Mark::Void) => return Ok(OrderView::Refused { id }),
+            Some(Mark::Ended(_)) | None => {}
+        }
+        // Committed since the first look, or decided under an epoch that this instance has not heard of.
+        if let Some(order) = self.core.ledger.order(id).await? {
+            return Ok(OrderView::Known(order));
+        }
+        let newer = live.refresh().await?;
+        match self.mark(&live, newer.epoch, id).await? {
             Some(Mark::Admitted(quantity)) => Ok(OrderView::Pending { id, quantity }),
             Some(Mark::Void) => Ok(OrderView::Refused { id }),
-            // Committed and ended between the two reads, or never heard of.
-            Some(Mark::Ended(_)) | None => self
-                .core
-                .ledger
-                .order(id)
-                .await?
-                .map(OrderView::Known)
-                .ok_or(Error::NotFound),
+            Some(Mark::Ended(_)) | None => Err(Error::NotFound),
         }
+    }
+
+    async fn mark(&self, live: &LiveSale, epoch: u64, id: OrderId) -> Result<Option<Mark>, Error> {
+        let segment = live.home(id);
+        let (mut connection, keys) = (live.connection(segment), live.keys(segment, epoch));
+        let wanted = [id];
+        let read = marks(&mut connection, &keys, &wanted);
+        let found = timeout(self.core.redis.timeout(), read).await;
+        let found = found.map_err(|_| Error::Unavailable(Unavailable::Unreachable))??;
+        Ok(found.into_iter().next().flatten())
     }
 
     /// Confirms an order; a pending one is committed first. With `reacquire`, one that has expired is
