@@ -19,7 +19,7 @@ const PURCHASES_PER_LOOK: u64 = 1_024;
 
 /// A bucket for each buyer: it fills at the given rate and holds two seconds' worth.
 ///
-/// Memory is bounded by [`BUYERS_KEPT`] and the buyers who came within the last two seconds.
+/// Memory is bounded by `BUYERS_KEPT` and the buyers who came within the last two seconds.
 #[derive(Debug)]
 pub struct BuyerRate {
     buckets: DefaultKeyedRateLimiter<BuyerId>,

@@ -115,7 +115,7 @@ pub struct Change {
     pub state: OrderState,
     /// When, by the database's clock.
     pub at: Timestamp,
-    /// The orders that took it, at most [`COMMIT_MAX`].
+    /// The orders that took it, at most [`COMMIT_MAX`](super::COMMIT_MAX).
     pub orders: Vec<OrderId>,
 }
 
