@@ -20,7 +20,7 @@ use crate::target::Target;
 /// How long an administrator's call may take, and a buyer's unless set otherwise.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Orders asked for at once.
-const PAGE_ORDERS: usize = 1_000;
+const PAGE_ORDERS: usize = 500;
 /// Pages read of one list: a list that never ends is an error.
 const PAGES_MAX: usize = 10_000;
 
