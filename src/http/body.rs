@@ -1,14 +1,15 @@
 //! Bodies: JSON of at most 16 KiB that arrives in time and holds no field that the route does not
 //! know.
 
+use std::future::{Future as _, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{FromRequest, Request};
 use axum::http::header::{CONTENT_TYPE, HeaderMap};
 use serde::de::DeserializeOwned;
-use std::future::poll_fn;
-use std::pin::Pin;
 
 use super::{Api, Code, Problem};
 
@@ -79,7 +80,12 @@ async fn read(body: Body, timeout: Duration) -> Result<Bytes, Problem> {
     if announced > BODY_LENGTH_MAX as u64 {
         return Err(Problem::plain(Code::BodyTooLarge));
     }
-    tokio::time::timeout(timeout, collect(body))
+    let mut whole = pin!(collect(body));
+    let at_once = poll_fn(|cx| Poll::Ready(whole.as_mut().poll(cx))).await;
+    if let Poll::Ready(bytes) = at_once {
+        return bytes;
+    }
+    tokio::time::timeout(timeout, whole)
         .await
         .unwrap_or_else(|_| Err(Problem::plain(Code::RequestTimeout)))
 }

@@ -69,6 +69,29 @@ impl<'a> OrderBody<'a> {
     }
 }
 
+impl OrderBody<'_> {
+    /// Appends the same JSON as `Serialize` makes. The purchase's answer is written so: the names
+    /// are known to need no escapes, and looking for them took a tenth of the handler's time.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        fn put(out: &mut Vec<u8>, name: &str, value: &impl Serialize) {
+            out.extend_from_slice(name.as_bytes());
+            serde_json::to_writer(out, value).expect("a value of an order is plain JSON");
+        }
+        put(out, "{\"id\":", &self.id);
+        put(out, ",\"sale\":", &self.sale);
+        put(out, ",\"buyer\":", &self.buyer);
+        put(out, ",\"quantity\":", &self.quantity);
+        put(out, ",\"price_minor\":", &self.price_minor);
+        put(out, ",\"currency\":", &self.currency);
+        put(out, ",\"amount_minor\":", &self.amount_minor);
+        put(out, ",\"state\":", &self.state);
+        put(out, ",\"created_at\":", &self.created_at);
+        put(out, ",\"hold_expires_at\":", &self.hold_expires_at);
+        put(out, ",\"finished_at\":", &self.finished_at);
+        out.push(b'}');
+    }
+}
+
 /// A purchase that is admitted and will be an order.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = PendingOrder)]
@@ -336,6 +359,29 @@ mod tests {
             assert!(may_see(caller, order.id).is_ok() && owns(caller, &order).is_ok());
         }
         assert!(may_see(&mallory, order.id).is_err() && owns(&mallory, &order).is_err());
+    }
+
+    #[test]
+    fn both_ways_to_write_an_order_write_the_same() {
+        let mut sale = crate::http::purchases::NullAnswer::new().sale;
+        sale.terms.price_minor = 1_000_000_000;
+        let finished_at = Timestamp::from_millis(1).ok();
+        for (state, finished_at) in [
+            (OrderState::Reserved, None),
+            (OrderState::Cancelled, finished_at),
+        ] {
+            let order = Order {
+                quantity: 1_000_000_000,
+                state,
+                hold_expires_at: finished_at,
+                finished_at,
+                ..order("買家 \"7\" \\")
+            };
+            let body = OrderBody::new(&order, &sale);
+            let mut written = Vec::new();
+            body.write(&mut written);
+            assert_eq!(written, serde_json::to_vec(&body).unwrap());
+        }
     }
 
     #[test]

@@ -5,9 +5,9 @@
 
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
+use serde::Deserialize;
 use serde::de::{Deserializer, Unexpected, Visitor};
-use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -152,15 +152,17 @@ pub(super) async fn create_purchase(
 
 /// The answer to a purchase that is an order now.
 pub(super) fn committed(order: &Order, sale: &Sale, replayed: bool) -> Response {
-    let body = OrderBody::new(order, sale);
-    answer(StatusCode::CREATED, order.id.uuid(), &body, replayed)
+    let mut body = Vec::with_capacity(BODY_CAPACITY);
+    OrderBody::new(order, sale).write(&mut body);
+    answer(StatusCode::CREATED, order.id.uuid(), body, replayed)
 }
 
 /// The answer to a purchase that will be an order.
 fn admitted(admission: &Admission, when: AnswerWhen) -> Response {
     let body = PendingBody::new(admission.order, admission.quantity);
     let id = admission.order.uuid();
-    let mut response = answer(StatusCode::ACCEPTED, id, &body, admission.replayed);
+    let body = serde_json::to_vec(&body).expect("a pending order is plain JSON");
+    let mut response = answer(StatusCode::ACCEPTED, id, body, admission.replayed);
     let headers = response.headers_mut();
     headers.insert(header::RETRY_AFTER, PENDING_RETRY_SECONDS.into());
     if when == AnswerWhen::Admitted {
@@ -170,10 +172,8 @@ fn admitted(admission: &Admission, when: AnswerWhen) -> Response {
     response
 }
 
-fn answer(status: StatusCode, id: Uuid, body: &impl Serialize, replayed: bool) -> Response {
-    let mut buffer = Vec::with_capacity(BODY_CAPACITY);
-    serde_json::to_writer(&mut buffer, body).expect("an order is plain JSON");
-    let mut response = buffer.into_response();
+fn answer(status: StatusCode, id: Uuid, body: Vec<u8>, replayed: bool) -> Response {
+    let mut response = Response::new(body.into());
     *response.status_mut() = status;
     let headers = response.headers_mut();
     let json = HeaderValue::from_static("application/json");
@@ -208,7 +208,7 @@ pub(super) async fn create_null_purchase(
 /// What the null handler answers with.
 #[derive(Debug)]
 pub(super) struct NullAnswer {
-    sale: Sale,
+    pub(super) sale: Sale,
 }
 
 impl NullAnswer {
