@@ -16,6 +16,9 @@ use super::{Api, Code, Problem};
 /// The most bytes of a body. It bounds the depth and size of everything that is parsed.
 pub const BODY_LENGTH_MAX: usize = 16 * 1024;
 
+/// The media type that bodies have.
+const JSON: &str = "application/json";
+
 /// A body as the type that the route takes.
 ///
 /// Types refuse unknown fields by their own attribute, so that a misspelt or forbidden field
@@ -66,11 +69,17 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
-    headers
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
+    let Some(value) = headers.get(CONTENT_TYPE) else {
+        return false;
+    };
+    if value == JSON {
+        return true;
+    }
+    value
+        .to_str()
+        .ok()
         .and_then(|value| value.split(';').next())
-        .is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json"))
+        .is_some_and(|media| media.trim().eq_ignore_ascii_case(JSON))
 }
 
 /// The whole body. A purchase's arrives with its header as one frame, which is taken without a copy

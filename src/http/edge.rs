@@ -248,6 +248,37 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_panic_is_an_answer_and_its_message_is_for_the_log_only() {
+        async fn broken() -> Response {
+            panic!("a planted panic");
+        }
+        let metrics = Arc::new(Metrics::new());
+        let inner = Arc::new(Inner {
+            router: Router::new().fallback(broken),
+            metrics: Arc::clone(&metrics),
+            templates: Templates::new(std::iter::empty()),
+        });
+        let response = Edge { inner }.respond(Request::default()).await;
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(response.headers().contains_key(REQUEST_ID));
+        let cause = response.extensions().get::<Trace>().unwrap().cause.clone();
+        assert_eq!(cause.unwrap(), "a handler panicked: a planted panic");
+        let body = axum::body::to_bytes(response.into_body(), 1_024)
+            .await
+            .unwrap();
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        assert!(
+            body.contains("internal") && !body.contains("planted"),
+            "{body}"
+        );
+        let text = metrics.encode();
+        assert!(
+            text.contains("stockade_http_requests_in_flight 0"),
+            "{text}"
+        );
+    }
+
     #[test]
     fn methods_that_clients_invent_share_a_label() {
         assert_eq!(method_label(&Method::GET), "GET");

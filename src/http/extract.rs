@@ -41,7 +41,13 @@ impl<T: FromStr<Err = Invalid>> FromRequestParts<Api> for Id<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &Api) -> Result<Self, Problem> {
-        let text = parts.uri.path().split('/').nth(ID_SEGMENT);
+        let segment = parts
+            .uri
+            .path()
+            .as_bytes()
+            .split(|byte| *byte == b'/')
+            .nth(ID_SEGMENT);
+        let text = segment.and_then(|segment| std::str::from_utf8(segment).ok());
         match text.unwrap_or_default().parse() {
             Ok(id) => Ok(Self(id)),
             Err(Invalid(why)) => Err(Problem::new(Code::NotFound, why)),

@@ -21,6 +21,7 @@ mod rate;
 mod route;
 mod sales;
 mod server;
+mod verified;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
