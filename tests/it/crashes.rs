@@ -107,7 +107,9 @@ async fn killed_at_every_point_of_a_purchase_on_postgres_it_loses_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_every_point_of_a_load_another_process_finishes_it() {
     for point in POINTS.into_iter().filter(|point| point.starts_with("load")) {
-        let mut deployment = Deployment::start(Plan::new(Database::Postgres, 2)).await;
+        // The upkeep of the other process would load the sale first.
+        let plan = Plan::new(Database::Postgres, 2).flag("upkeep-pause-ms", 60_000);
+        let mut deployment = Deployment::start(plan).await;
         let options = deployment.options[0].clone();
         let mut victim = deployment.services.remove(0);
         victim
