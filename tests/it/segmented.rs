@@ -36,6 +36,16 @@ async fn shop() -> Shop {
     };
     let ledger = Ledger::connect(&url, limits).await.unwrap();
     ledger.migrate().await.unwrap();
+    let service = instance(&ledger, &redis, Duration::from_millis(50)).await;
+    Shop {
+        service,
+        ledger,
+        redis,
+        _folder: folder,
+    }
+}
+
+async fn instance(ledger: &Ledger, redis: &RedisServer, upkeep_pause: Duration) -> Service {
     let handle = Redis::connect(&redis.url(), 2, Duration::from_secs(1))
         .await
         .unwrap();
@@ -45,15 +55,9 @@ async fn shop() -> Shop {
         purchase_wait: Duration::from_secs(5),
         journal_grace: Duration::from_millis(500),
         redis_retention: Duration::from_secs(60),
-        upkeep_pause: Duration::from_millis(50),
+        upkeep_pause,
     };
-    let service = Service::start(ledger.clone(), handle, limits, Arc::new(Metrics::default()));
-    Shop {
-        service,
-        ledger,
-        redis,
-        _folder: folder,
-    }
+    Service::start(ledger.clone(), handle, limits, Arc::new(Metrics::default()))
 }
 
 fn terms(quantity: u32, per_buyer_limit: u32, hold_seconds: u32) -> NewSale {
@@ -78,10 +82,14 @@ async fn open(shop: &Shop, terms: NewSale) -> Sale {
 }
 
 async fn buy(shop: &Shop, sale: SaleId, buyer: &str, key: &str, quantity: u32) -> Outcome {
+    buy_at(&shop.service, sale, buyer, key, quantity).await
+}
+
+async fn buy_at(service: &Service, sale: SaleId, buyer: &str, key: &str, quantity: u32) -> Outcome {
     let buyer = BuyerId::parse(buyer).unwrap();
     let key = IdempotencyKey::parse(key).unwrap();
     let when = AnswerWhen::Committed;
-    shop.service
+    service
         .purchase(sale, &buyer, &key, quantity, when)
         .await
         .unwrap()
@@ -118,6 +126,21 @@ async fn two_thousand_buyers_get_one_hundred_units_and_the_books_balance() {
     let audit = shop.service.audit(sale).await.unwrap();
     assert_eq!(audit.verdict, AuditVerdict::Balanced, "{audit:?}");
     assert_eq!((audit.confirmed, audit.available), (100, 0));
+}
+
+/// The other instance opened it. Whoever was refused before must not keep refusing for what it saw then.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_that_saw_a_sale_before_it_opened_sells_at_once() {
+    let shop = shop().await;
+    let never_by_itself = Duration::from_secs(3_600);
+    let other = instance(&shop.ledger, &shop.redis, never_by_itself).await;
+    let sale = shop.service.create_sale(terms(10, 1, 0)).await.unwrap().id;
+    let early = buy_at(&other, sale, "b", "k", 1).await;
+    let not_open = |outcome: &Outcome| matches!(outcome, Outcome::Refused(Refusal::NotOpen { .. }));
+    assert!(not_open(&early), "{early:?}");
+    shop.service.open(sale).await.unwrap();
+    let now = buy_at(&other, sale, "b", "k", 1).await;
+    assert!(matches!(now, Outcome::Committed { .. }), "{now:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -117,6 +117,7 @@ pub fn cases() -> Vec<Case> {
             sales_are_listed_by_number;
         sale:
             a_sale_is_stored_as_it_was_given,
+            times_are_milliseconds,
             pause_and_resume_can_be_repeated,
             a_sale_is_opened_once,
             a_sale_that_is_over_is_not_opened,

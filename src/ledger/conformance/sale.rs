@@ -1,5 +1,7 @@
 //! Sales: what an admin does with them, once or repeatedly.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use super::fixture::{
     LONG_HOLD, LONG_LEASE, audit, commit, expire_to_the_end, loaded_sale, my_returns, sale_now,
     singles, terms,
@@ -50,6 +52,27 @@ pub async fn a_sale_is_stored_as_it_was_given(ledger: &Ledger) {
         assert_eq!((made.taken, made.confirmed), (0, 0));
         assert_eq!(sale_now(ledger, made.id).await, made);
     }
+}
+
+/// Since 1970, in UTC. The clocks of this machine and of the database may differ, but not by a day.
+pub async fn times_are_milliseconds(ledger: &Ledger) {
+    let here = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("after 1970");
+    let mut times = Vec::new();
+    for _ in 0..20 {
+        times.push(now_ms(ledger).await);
+    }
+    let day_ms = 24 * 3_600 * 1_000;
+    let here_ms = i64::try_from(here.as_millis()).expect("before the year 292 million");
+    assert!(
+        times.iter().all(|there| (there - here_ms).abs() < day_ms),
+        "{times:?}"
+    );
+    assert!(
+        times.iter().any(|there| there % 1_000 != 0),
+        "whole seconds: {times:?}"
+    );
 }
 
 /// Each call says how the sale is; `control` counts what has changed, not what was called.
