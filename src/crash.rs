@@ -14,15 +14,20 @@ macro_rules! crash_point {
 
 /// Every label in the source; a test kills the service at each.
 #[cfg(feature = "crash-points")]
-pub const POINTS: [&str; 10] = [
+pub const POINTS: [&str; 15] = [
     "purchase:decided",
     "commit:before",
     "commit:done",
     "settle:before",
     "return:before",
     "return:applied",
+    "transfer:lent",
+    "transfer:received",
+    "transfer:settled",
+    "load:fenced",
     "load:sealed",
     "load:adopted",
+    "load:read",
     "load:written",
     "load:finished",
 ];

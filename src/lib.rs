@@ -13,6 +13,7 @@ pub mod domain;
 pub mod env;
 pub mod http;
 pub mod ledger;
+pub mod lock;
 pub mod metrics;
 pub mod service;
 pub mod stock;

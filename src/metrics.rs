@@ -105,6 +105,12 @@ families! {
     backlog: Gauge = "backlog", Gauge::default();
     /// Journal entries that were finished for a writer who had not.
     journal_swept: Count = "journal_swept", Counter::default();
+    /// Units moved between segments of a sale.
+    units_transferred: Count = "units_transferred", Counter::default();
+    /// Transfers that were finished for whoever had not.
+    transfers_finished: Count = "transfers_finished", Counter::default();
+    /// Transfers that did not end here: somebody finishes them, if they began.
+    transfers_failed: Count = "transfers_failed", Counter::default();
     /// Returns of ended orders that were put back into stock.
     returns_applied: Count = "returns_applied", Counter::default();
     /// Loads of a sale's stock into Redis that became necessary, by what made them so.
@@ -233,6 +239,21 @@ impl Metrics {
     /// Journal entries were finished for a writer who had not.
     pub fn journal_swept(&self, entries: u64) {
         self.families.journal_swept.inc_by(entries);
+    }
+
+    /// Units were moved between segments.
+    pub fn transferred(&self, units: u64) {
+        self.families.units_transferred.inc_by(units);
+    }
+
+    /// A transfer was finished for whoever had not.
+    pub fn transfer_finished(&self) {
+        self.families.transfers_finished.inc();
+    }
+
+    /// A transfer did not end here.
+    pub fn transfer_failed(&self) {
+        self.families.transfers_failed.inc();
     }
 
     /// Returns were put back into stock.

@@ -4,26 +4,33 @@
 -- Contract. Reads only; all figures are of one instant.
 --
 -- KEYS[1] meta, KEYS[2] buyers, KEYS[3] requests, KEYS[4] journal: as in purchase.lua
+-- KEYS[5] transfers: as in lend.lua
 --
--- Returns { status, now_ms, available, journaled, version, control, entries }
---   status   0 loaded · 1 not loaded here · 2 sealed by a newer epoch
---   entries  length of the journal
+-- Returns { status, now_ms, available, journaled, version, control, entries, in_transfer, filled, lent,
+--           borrowed }
+--   status       0 loaded · 1 not loaded here · 2 sealed by a newer epoch
+--   entries      length of the journal
+--   in_transfer  units of transfers that this segment has lent and that are not settled
+--   filled       units that the load brought · lent, borrowed: units since then
 --
 -- Complexity: O(1).
 
 local meta_key, buyers_key, requests_key, journal_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local transfers_key = KEYS[5]
 local SENTINEL = ''
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local meta = redis.call('HMGET', meta_key, 'token', 'sealed', 'available', 'journaled', 'version',
-  'control')
+  'control', 'in_transfer', 'filled', 'lent', 'borrowed')
 local token = meta[1]
 local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 if not token or token ~= run_id or redis.call('HGET', buyers_key, SENTINEL) ~= token
   or redis.call('HGET', requests_key, SENTINEL) ~= token
+  or redis.call('HGET', transfers_key, SENTINEL) ~= token
   or redis.call('TYPE', journal_key).ok ~= 'stream' then
-  return { 1, now_ms, 0, 0, 0, 0, 0 }
+  return { 1, now_ms, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 end
 return { meta[2] and 2 or 0, now_ms, tonumber(meta[3]), tonumber(meta[4]), tonumber(meta[5]),
-  tonumber(meta[6]), redis.call('XLEN', journal_key) }
+  tonumber(meta[6]), redis.call('XLEN', journal_key), tonumber(meta[7]), tonumber(meta[8]),
+  tonumber(meta[9]), tonumber(meta[10]) }

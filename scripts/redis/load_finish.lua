@@ -6,12 +6,14 @@
 -- epoch and segment are in the keys' names. Repeatable; a second call changes nothing.
 --
 -- KEYS[1] meta, KEYS[2] buyers, KEYS[3] requests, KEYS[4] journal: as in purchase.lua
+-- KEYS[5] transfers: as in lend.lua
 -- ARGV[1] buyers written · ARGV[2] requests written
--- ARGV[3…] field, value, … of meta (available, version, per_buyer_limit, window, switches, control)
+-- ARGV[3…] field, value, … of meta (available, filled, per_buyer_limit, window, switches, control)
 --
 -- Returns 0 loaded, now or before · 1 the counts differ: load again. Complexity: O(fields of meta).
 
 local meta_key, buyers_key, requests_key, journal_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local transfers_key = KEYS[5]
 local buyers_written, requests_written = tonumber(ARGV[1]), tonumber(ARGV[2])
 local FIRST = 3
 local SENTINEL = ''
@@ -29,8 +31,10 @@ end
 redis.call('XDEL', journal_key, redis.call('XADD', journal_key, '*', 'load', ''))
 redis.call('HSET', buyers_key, SENTINEL, token)
 redis.call('HSET', requests_key, SENTINEL, token)
+redis.call('HSET', transfers_key, SENTINEL, token)
 redis.call('PERSIST', buyers_key)
 redis.call('PERSIST', requests_key)
 redis.call('HSET', meta_key, unpack(ARGV, FIRST))
-redis.call('HSET', meta_key, 'journaled', 0, 'token', token)
+redis.call('HSET', meta_key, 'journaled', 0, 'in_transfer', 0, 'lent', 0, 'borrowed', 0, 'version', 0,
+  'token', token)
 return 0

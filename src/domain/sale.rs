@@ -1,6 +1,6 @@
 //! A sale: quantity, window, limits, and where it stands.
 
-use super::{Invalid, SaleId, Timestamp};
+use super::{Invalid, OrderId, SaleId, Timestamp};
 
 /// The longest title or product name, in bytes.
 pub const TITLE_LENGTH_MAX: usize = 200;
@@ -193,6 +193,12 @@ pub struct Sale {
 }
 
 impl Sale {
+    /// The segment at which this order's buyer buys.
+    #[must_use]
+    pub fn home(&self, order: OrderId) -> u32 {
+        order.home(self.terms.segments)
+    }
+
     /// Units in orders that wait for payment.
     #[must_use]
     pub const fn held(&self) -> u64 {

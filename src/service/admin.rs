@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::live::LiveSale;
 use super::{Error, Service};
-use crate::domain::{Invalid, NewSale, Sale, SaleId, Stage, Timestamp, Unavailable};
+use crate::domain::{NewSale, Sale, SaleId, Stage, Timestamp, Unavailable};
 use crate::stock::scripts;
 
 /// Something that must work before buyers are served.
@@ -28,10 +28,6 @@ impl Service {
     /// [`Error::Invalid`] for terms out of their bounds.
     pub async fn create_sale(&self, terms: NewSale) -> Result<Sale, Error> {
         let terms = terms.checked()?;
-        if terms.segments != 1 {
-            let why = "segments must be 1 or \"auto\": this release does not split a sale's stock";
-            return Err(Invalid::new(why).into());
-        }
         Ok(self.core.ledger.create_sale(&terms).await?)
     }
 

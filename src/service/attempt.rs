@@ -1,9 +1,10 @@
 //! One purchase on its way, and the buyer who waits for it.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::domain::{Admission, Outcome, Purchase, Unavailable};
@@ -37,8 +38,13 @@ pub(super) struct Attempt {
     pub(super) deadline: Instant,
     stage: Arc<AtomicU8>,
     reply: Option<oneshot::Sender<Outcome>>,
+    /// Held until Redis has decided, for whoever gathered units for it.
+    turn: Option<Turn>,
     _place: Option<Place>,
 }
+
+/// Whoever waits for it learns when all copies are dropped.
+pub(super) type Turn = mpsc::Sender<Infallible>;
 
 /// The buyer's end of an [`Attempt`].
 #[derive(Debug)]
@@ -92,6 +98,7 @@ impl Attempt {
             deadline,
             stage: Arc::clone(&stage),
             reply: Some(reply),
+            turn: None,
             _place: Some(place),
         };
         (
@@ -113,6 +120,7 @@ impl Attempt {
             deadline,
             stage: Arc::new(AtomicU8::new(ADMITTED)),
             reply: None,
+            turn: None,
             _place: None,
         }
     }
@@ -134,6 +142,16 @@ impl Attempt {
         let _ = self
             .stage
             .compare_exchange(SENT, QUEUED, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    /// Lets `turn` go when Redis has decided.
+    pub(super) fn take_turn(&mut self, turn: Turn) {
+        self.turn = Some(turn);
+    }
+
+    /// Redis has decided.
+    pub(super) fn decided(&mut self) {
+        self.turn = None;
     }
 
     /// Marks it as admitted, and answers a buyer who waits only for that.

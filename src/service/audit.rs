@@ -16,7 +16,7 @@ use crate::domain::{OrderId, Sale, SaleId, Stage};
 use crate::ledger::{COMMIT_MAX, Count};
 use crate::stock::journal::{self, Entry};
 use crate::stock::requests::{Mark, marks};
-use crate::stock::scripts::{Figures, Presence};
+use crate::stock::scripts::{Figures, Presence, open_transfers, received};
 
 /// How often the audit looks for a quiet moment, and how long it waits in between.
 const QUIET_ATTEMPTS: u32 = 40;
@@ -72,6 +72,8 @@ struct Reading {
     count: Count,
     /// Empty if nothing of the sale is in Redis.
     segments: Vec<(Figures, Vec<Entry>)>,
+    /// Units lent that have not arrived.
+    in_transfer: u64,
     /// Units in journal entries of orders that the ledger does not have.
     journaled: u64,
     /// Units in returns that Redis has not marked as taken back.
@@ -116,16 +118,23 @@ impl Service {
         let mut reading = Reading {
             count,
             segments: Vec::new(),
+            in_transfer: 0,
             journaled: 0,
             returning: 0,
         };
         let row = &reading.count.sale;
         if row.stage == Stage::Loaded && !row.drained {
-            for segment in 0..row.terms.segments {
-                let figures = self.figures(live, row, segment).await?;
+            let figures = live.read_segments(row).await?;
+            for (segment, figures) in (0..).zip(figures.segments()) {
                 let journal = self.read_journal(live, row, segment).await?;
+                // The clock alone does not make a moment unquiet.
+                let figures = Figures {
+                    now_ms: 0,
+                    ..*figures
+                };
                 reading.segments.push((figures, journal));
             }
+            reading.in_transfer = self.not_received(live, row, &reading.segments).await?;
             reading.journaled = self.not_in_ledger(&reading.segments).await?;
             reading.returning = self.not_in_redis(live, row).await?;
         }
@@ -155,6 +164,30 @@ impl Service {
         ))
     }
 
+    /// Units of open transfers that have not arrived: one that has is open for a moment longer.
+    async fn not_received(
+        &self,
+        live: &LiveSale,
+        row: &Sale,
+        segments: &[(Figures, Vec<Entry>)],
+    ) -> Result<u64, Error> {
+        let mut units = 0;
+        let lenders = (0..).zip(segments).filter(|(_, one)| one.0.in_transfer > 0);
+        for (donor, _) in lenders {
+            let (mut connection, keys) = (live.connection(donor), live.keys(donor, row.epoch));
+            let open = live.within(open_transfers(&mut connection, &keys)).await?;
+            for transfer in open {
+                let borrower = live.keys(transfer.borrower, row.epoch);
+                let mut connection = live.connection(transfer.borrower);
+                let received = received(&mut connection, &borrower, &transfer.id);
+                if !live.within(received).await? {
+                    units += transfer.units;
+                }
+            }
+        }
+        Ok(units)
+    }
+
     /// Units of journaled purchases that are no orders yet: a committed entry stays for a moment.
     async fn not_in_ledger(&self, segments: &[(Figures, Vec<Entry>)]) -> Result<u64, Error> {
         let entries = segments.iter().flat_map(|(_, entries)| entries);
@@ -178,7 +211,7 @@ impl Service {
         let returns = self.core.ledger.sale_returns(live.id, RETURNS_MAX).await?;
         let mut homes = vec![Vec::new(); row.terms.segments as usize];
         for one in &returns {
-            homes[live.home(one.order) as usize].push((one.order, u64::from(one.quantity)));
+            homes[row.home(one.order) as usize].push((one.order, u64::from(one.quantity)));
         }
         let mut units = 0;
         for (segment, returns) in (0..).zip(homes) {
@@ -222,7 +255,7 @@ impl Audit {
             verdict: AuditVerdict::Unknown,
             quantity,
             available,
-            in_transfer: 0,
+            in_transfer: reading.in_transfer,
             journaled: reading.journaled,
             held: *reserved,
             confirmed: *confirmed,

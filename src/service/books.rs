@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::live::LiveSale;
 use super::{Error, Service};
 use crate::domain::{Sale, SaleId, Stage};
-use crate::stock::scripts::{self, Figures};
+use crate::stock::scripts::Figures;
 
 /// How old the figures of [`Service::stock`] may be: a page that polls costs Redis and the ledger nothing
 /// beyond that rate.
@@ -68,28 +68,12 @@ impl Service {
             sale: Sale::clone(&row),
         };
         if row.stage == Stage::Loaded && !row.drained {
-            (stock.available, stock.journaled) = (0, 0);
-            for segment in 0..row.terms.segments {
-                let figures = self.figures(live, &row, segment).await?;
-                stock.available += figures.available;
-                stock.journaled += figures.journaled;
-            }
+            let reading = live.read_segments(&row).await?;
+            let sum = |figure: fn(&Figures) -> u64| reading.segments().iter().map(figure).sum();
+            stock.available = sum(|one| one.available);
+            stock.in_transfer = sum(|one| one.in_transfer);
+            stock.journaled = sum(|one| one.journaled);
         }
         Ok(stock)
-    }
-
-    /// One segment's figures, without the clock.
-    pub(super) async fn figures(
-        &self,
-        live: &LiveSale,
-        row: &Sale,
-        segment: u32,
-    ) -> Result<Figures, Error> {
-        let (mut connection, keys) = (live.connection(segment), live.keys(segment, row.epoch));
-        let read = scripts::figures(&mut connection, &keys);
-        let figures = timeout(self.core.redis.timeout(), read).await;
-        let mut figures = figures.map_err(|_| crate::stock::Error::TimedOut)??;
-        figures.now_ms = 0;
-        Ok(figures)
     }
 }

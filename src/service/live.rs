@@ -1,7 +1,7 @@
 //! A sale as this instance serves it: what it knows of the row, its queues, and who loads it.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use super::settler::{Settled, Settler};
 use super::shortage::{Short, Shortage};
 use super::writer::{Group, Writer};
 use super::{Core, Error, Service};
-use crate::domain::{OrderId, Sale, SaleId, Stage, Unavailable};
-use crate::stock::{Connection, SegmentKeys, load};
+use crate::domain::{Sale, SaleId, Stage, Unavailable};
+use crate::stock::{self, Connection, SegmentKeys, load};
 
 /// Between two looks at a sale that somebody else loads.
 const LOADING_POLL: Duration = Duration::from_millis(25);
@@ -62,7 +62,10 @@ pub(super) struct LiveSale {
     redis_clock_offset_ms: AtomicI64,
     started: Instant,
     attempts: Arc<AtomicUsize>,
-    segments: Vec<mpsc::UnboundedSender<Attempt>>,
+    /// The queues of the segments that were ever needed; the sale may have fewer now.
+    segments: RwLock<Vec<mpsc::UnboundedSender<Attempt>>>,
+    /// How many segments the sale has, as last read.
+    segment_count: AtomicU32,
     writer: mpsc::UnboundedSender<Group>,
     shortage: mpsc::UnboundedSender<Short>,
     settler: mpsc::UnboundedSender<Settled>,
@@ -83,18 +86,16 @@ impl LiveSale {
         let (shortage, shortage_queue) = mpsc::unbounded_channel();
         let (settler, settler_queue) = mpsc::unbounded_channel();
         let (ender, ender_queue) = mpsc::channel(core.limits.backlog_max);
-        let (segments, segment_queues): (Vec<_>, Vec<_>) = (0..row.terms.segments)
-            .map(|_| mpsc::unbounded_channel())
-            .unzip();
         let live = Arc::new(Self {
             id: row.id,
+            segments: RwLock::default(),
+            segment_count: AtomicU32::new(row.terms.segments),
             row: RwLock::new((Arc::new(row), began)),
             lost_epoch: AtomicU64::new(0),
             recovery: tokio::sync::Mutex::new(()),
             redis_clock_offset_ms: AtomicI64::new(NO_CLOCK),
             started: now,
             attempts: Arc::new(AtomicUsize::new(0)),
-            segments,
             writer,
             shortage,
             settler,
@@ -103,10 +104,6 @@ impl LiveSale {
             stock_cache: StockCache::default(),
             core: Arc::clone(core),
         });
-        for (number, queue) in (0..).zip(segment_queues) {
-            core.env
-                .spawn(Segment::new(Arc::clone(&live), number).run(queue));
-        }
         core.env
             .spawn(Writer::new(Arc::clone(&live)).run(writer_queue));
         core.env
@@ -135,6 +132,8 @@ impl LiveSale {
             )
         };
         if age(&row) >= age(&known.0) {
+            self.segment_count
+                .store(row.terms.segments, Ordering::SeqCst);
             *known = (Arc::new(row), began.max(known.1));
         }
     }
@@ -203,15 +202,46 @@ impl LiveSale {
     }
 
     /// Queues an attempt at its buyer's home segment.
-    pub(super) fn submit(&self, attempt: Attempt) {
-        let home = self.home(attempt.purchase.order);
+    pub(super) fn submit(self: &Arc<Self>, attempt: Attempt) {
+        let segments = self.segment_count.load(Ordering::SeqCst);
+        let home = attempt.purchase.order.home(segments) as usize;
+        let queues = self.segments.read().unwrap_or_else(PoisonError::into_inner);
         // The receiver lives as long as the process: a failed send can only be a shutdown.
-        let _ = self.segments[home as usize].send(attempt);
+        if let Some(queue) = queues.get(home) {
+            let _ = queue.send(attempt);
+            return;
+        }
+        drop(queues);
+        let _ = self.start_segments(home).send(attempt);
     }
 
-    /// The home segment of an order.
-    pub(super) fn home(&self, order: OrderId) -> u32 {
-        order.home(u32::try_from(self.segments.len()).expect("at most 256 segments"))
+    /// Starts the queues of the segments up to this one.
+    fn start_segments(self: &Arc<Self>, last: usize) -> mpsc::UnboundedSender<Attempt> {
+        let mut queues = self
+            .segments
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        while queues.len() <= last {
+            let number = u32::try_from(queues.len()).expect("at most 256 segments");
+            let (sender, queue) = mpsc::unbounded_channel();
+            let segment = Segment::new(Arc::clone(self), number);
+            self.core.env.spawn(segment.run(queue));
+            queues.push(sender);
+        }
+        queues[last].clone()
+    }
+
+    /// A call to Redis, given up when it takes too long.
+    ///
+    /// # Errors
+    /// Those of the call, and [`stock::Error::TimedOut`].
+    pub(super) async fn within<T>(
+        &self,
+        call: impl Future<Output = Result<T, stock::Error>>,
+    ) -> Result<T, stock::Error> {
+        tokio::time::timeout(self.core.redis.timeout(), call)
+            .await
+            .unwrap_or(Err(stock::Error::TimedOut))
     }
 
     /// Queues admitted purchases for the ledger.
@@ -342,6 +372,7 @@ impl LiveSale {
         let sale = fenced
             .filter(|sale| sale.epoch == epoch)
             .ok_or(load::Failed::Overtaken)?;
+        crate::crash_point!("load:fenced");
         tracing::info!(sale.id = %self.id, sale.epoch = epoch, "loading the stock of the sale");
         let loaded = load::load(|segment| self.connection(segment), &self.core.ledger, &sale).await;
         let adopted = match loaded {

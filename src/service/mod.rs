@@ -12,9 +12,11 @@ mod ender;
 mod feed;
 mod live;
 mod orders;
+mod reading;
 mod segment;
 mod settler;
 mod shortage;
+mod transfers;
 mod upkeep;
 mod writer;
 

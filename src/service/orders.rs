@@ -7,7 +7,8 @@ use super::live::LiveSale;
 use super::writer::Group;
 use super::{AnswerWhen, Error, Service};
 use crate::domain::{
-    BuyerId, IdempotencyKey, Order, OrderId, OrderState, Outcome, Refusal, SaleId, Unavailable,
+    BuyerId, IdempotencyKey, Order, OrderId, OrderState, Outcome, Refusal, Sale, SaleId,
+    Unavailable,
 };
 use crate::ledger::{End, OrderPage, Transition};
 use crate::stock::journal::{self, Entry};
@@ -59,7 +60,7 @@ impl Service {
         }
         let live = self.live(id.sale()).await?;
         let row = live.current().await?;
-        match self.mark(&live, row.epoch, id).await? {
+        match self.mark(&live, &row, id).await? {
             Some(Mark::Admitted(quantity)) => return Ok(OrderView::Pending { id, quantity }),
             Some(Mark::Void) => return Ok(OrderView::Refused { id }),
             Some(Mark::Ended(_)) | None => {}
@@ -69,16 +70,16 @@ impl Service {
             return Ok(OrderView::Known(order));
         }
         let newer = live.refresh().await?;
-        match self.mark(&live, newer.epoch, id).await? {
+        match self.mark(&live, &newer, id).await? {
             Some(Mark::Admitted(quantity)) => Ok(OrderView::Pending { id, quantity }),
             Some(Mark::Void) => Ok(OrderView::Refused { id }),
             Some(Mark::Ended(_)) | None => Err(Error::NotFound),
         }
     }
 
-    async fn mark(&self, live: &LiveSale, epoch: u64, id: OrderId) -> Result<Option<Mark>, Error> {
-        let segment = live.home(id);
-        let (mut connection, keys) = (live.connection(segment), live.keys(segment, epoch));
+    async fn mark(&self, live: &LiveSale, row: &Sale, id: OrderId) -> Result<Option<Mark>, Error> {
+        let segment = row.home(id);
+        let (mut connection, keys) = (live.connection(segment), live.keys(segment, row.epoch));
         let wanted = [id];
         let read = marks(&mut connection, &keys, &wanted);
         let found = timeout(self.core.redis.timeout(), read).await;
@@ -152,7 +153,7 @@ impl Service {
         let Ok(row) = live.loaded().await else {
             return Err(Error::Unavailable(Unavailable::Loading));
         };
-        let segment = live.home(id);
+        let segment = row.home(id);
         let Some(entry) = search(&live, segment, row.epoch, id).await? else {
             return Ok(false);
         };

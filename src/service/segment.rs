@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::attempt::Attempt;
-use super::live::{LiveSale, LoadCause};
+use super::live::LiveSale;
 use super::shortage::Short;
 use super::writer::Group;
 use crate::domain::{Purchase, Refusal, Sale, Timestamp};
@@ -58,7 +58,7 @@ impl Segment {
     /// Serves the queue until the service stops.
     pub(super) async fn run(mut self, mut arrivals: mpsc::UnboundedReceiver<Attempt>) {
         let env = self.live.core.env.clone();
-        let mut queue: Vec<Attempt> = Vec::with_capacity(BATCH_MAX);
+        let mut queue: Vec<Attempt> = Vec::new();
         loop {
             while queue.len() < BATCH_MAX
                 && let Ok(attempt) = arrivals.try_recv()
@@ -86,6 +86,7 @@ impl Segment {
             self.live.core.env.sleep(RETRY_PAUSE).await;
             return;
         };
+        self.send_strangers_home(queue, &sale);
         queue.retain(Attempt::set_out);
         if queue.is_empty() {
             return;
@@ -105,22 +106,20 @@ impl Segment {
             }
             Sent::NotThere(presence) => {
                 queue.iter().for_each(Attempt::come_back);
-                if presence == Presence::Absent {
-                    self.live.mark_lost(sale.epoch, LoadCause::NotLoaded);
-                } else if self
-                    .live
-                    .refresh()
-                    .await
-                    .is_ok_and(|row| row.epoch == sale.epoch)
-                {
-                    // Sealed, but the ledger has not moved: a restored Redis, or a fence under way.
-                    self.live.mark_lost(sale.epoch, LoadCause::Sealed);
-                }
+                self.live.not_there(sale.epoch, presence).await;
             }
             Sent::GivenUp => {
                 // What was admitted under an older epoch is a promise: it stays until it is decided.
                 queue.retain(Attempt::was_admitted);
             }
+        }
+    }
+
+    /// Those who queued here under another number of segments buy elsewhere now.
+    fn send_strangers_home(&self, queue: &mut Vec<Attempt>, sale: &Sale) {
+        let at_home = |attempt: &Attempt| sale.home(attempt.purchase.order) == self.number;
+        for stranger in queue.extract_if(.., |attempt| !at_home(attempt)) {
+            self.live.submit(stranger);
         }
     }
 
@@ -198,6 +197,7 @@ impl Segment {
         };
         let mut units = 0;
         for (mut attempt, answer) in attempts.into_iter().zip(answers) {
+            attempt.decided();
             match answer {
                 Answer::Admitted => {
                     units += u64::from(attempt.purchase.quantity);

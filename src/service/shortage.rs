@@ -1,9 +1,13 @@
-//! Purchases for which the stock is short: which refusal is true?
+//! Purchases that their home segment could not serve: borrow for them, or refuse them truly.
 //!
-//! Only the ledger can say "sold out". One read of the sale's row serves all who were refused before it
-//! began; while it is under way, the next ones gather.
+//! One task per sale and instance, in rounds. A round takes all who are waiting, reads what the segments
+//! have, moves units to the homes of those who can be served, and sends these back there. A purchase that
+//! wants more than all segments have is refused if a second reading confirms the first
+//! ([`crate::stock::collect`]): both began after the purchase had come, so at a moment in between it was
+//! true. Only the ledger can say "sold out".
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -11,24 +15,34 @@ use tokio::time::timeout;
 use super::attempt::Attempt;
 use super::live::LiveSale;
 use crate::domain::{Refusal, Sale};
-use crate::stock::scripts;
+use crate::stock::collect::Reading;
+use crate::stock::plan::{self, Demand, Verdict};
+use crate::stock::{Error, scripts};
 
-/// The most refusals that one read of the ledger decides.
+/// The most purchases that one round decides.
 const GATHERED_MAX: usize = 4_096;
+/// After a round that served and refused nobody.
+const PAUSE: Duration = Duration::from_millis(5);
+/// How long a gatherer waits for Redis to decide those for whom it has gathered.
+const TURN_WAIT: Duration = Duration::from_millis(250);
 
 /// A purchase that its segment could not serve.
 #[derive(Debug)]
 pub(super) struct Short {
     pub(super) attempt: Attempt,
-    /// Units that were available at that moment.
+    /// Units that were available there at that moment.
     pub(super) available: u64,
     pub(super) epoch: u64,
 }
 
-/// Decides refusals for lack of stock.
+/// Decides what becomes of purchases for which stock is short.
 #[derive(Debug)]
 pub(super) struct Shortage {
     live: Arc<LiveSale>,
+    /// Those who came in an earlier round and could be neither served nor refused yet.
+    waiting: Vec<Short>,
+    /// Whether so little was left that gatherers take turns.
+    scarce: bool,
     /// The newest epoch in which the segments were told that everything is sold.
     told_epoch: u64,
 }
@@ -37,6 +51,8 @@ impl Shortage {
     pub(super) fn new(live: Arc<LiveSale>) -> Self {
         Self {
             live,
+            waiting: Vec::new(),
+            scarce: false,
             told_epoch: 0,
         }
     }
@@ -44,56 +60,161 @@ impl Shortage {
     /// Serves the queue until the service stops.
     pub(super) async fn run(mut self, mut queue: mpsc::UnboundedReceiver<Short>) {
         let env = self.live.core.env.clone();
-        let mut gathered = Vec::new();
         loop {
-            tokio::select! {
-                biased;
-                _ = queue.recv_many(&mut gathered, GATHERED_MAX) => {}
-                () = env.stopping() => return,
+            if self.waiting.is_empty() {
+                tokio::select! {
+                    biased;
+                    _ = queue.recv_many(&mut self.waiting, GATHERED_MAX) => {}
+                    () = env.stopping() => return,
+                }
+            } else if env.is_stopping() {
+                return;
             }
-            // Without the ledger's word the last known row serves: confirmed only grows, so "sold out"
-            // read from it is true, and where it is too old the refusal is the softer "held".
-            let row = match self.live.refresh().await {
-                Ok(row) => row,
-                Err(_) => self.live.row(),
-            };
-            for short in gathered.drain(..) {
-                self.decide(short, &row);
+            while self.waiting.len() < GATHERED_MAX
+                && let Ok(short) = queue.try_recv()
+            {
+                self.waiting.push(short);
             }
-            if row.is_sold_out() && row.epoch > self.told_epoch {
-                self.tell(&row).await;
+            let (before, scarce) = (self.waiting.len(), self.scarce);
+            self.round().await;
+            if self.waiting.len() == before && self.scarce == scarce {
+                env.sleep(env.jittered(PAUSE)).await;
             }
         }
     }
 
-    fn decide(&self, short: Short, row: &Sale) {
-        let Short {
-            attempt,
-            available,
-            epoch,
-        } = short;
-        let requested = attempt.purchase.quantity;
-        if epoch != row.epoch {
-            // More stock may have come with the new epoch: ask again there.
-            attempt.come_back();
-            self.live.submit(attempt);
-            return;
+    async fn round(&mut self) {
+        let now = self.live.core.env.now();
+        self.waiting
+            .retain(|short| short.attempt.deadline > now || short.attempt.was_admitted());
+        let row = self.live.if_loaded();
+        let epoch = row.as_ref().map(|row| row.epoch);
+        // More stock may have come with a newer epoch: ask again there.
+        let elsewhere = |short: &mut Short| Some(short.epoch) != epoch;
+        for short in self.waiting.extract_if(.., elsewhere) {
+            send_back(&self.live, short.attempt);
         }
-        let refusal = if row.is_sold_out() {
-            Refusal::SoldOut
-        } else if available > 0 {
-            Refusal::Insufficient {
-                requested,
-                available,
-            }
-        } else {
-            let quantity = u64::from(row.terms.quantity);
-            Refusal::Held {
-                available,
-                held: quantity - row.confirmed,
-            }
+        let Some(row) = row.filter(|_| !self.waiting.is_empty()) else {
+            return;
         };
-        super::refuse(&self.live, attempt, refusal);
+        if row.terms.segments == 1 {
+            // One script has seen all there is, in one instant.
+            let shorts = std::mem::take(&mut self.waiting);
+            let with_stock = shorts.into_iter().map(|short| (short.available, short));
+            self.refuse(&row, with_stock.collect()).await;
+        } else if let Err(error) = self.serve_or_refuse(&row).await {
+            tracing::debug!(sale.id = %self.live.id, error = %error, "the segments are counted again");
+        }
+    }
+
+    /// A round over several segments.
+    async fn serve_or_refuse(&mut self, row: &Arc<Sale>) -> Result<(), Error> {
+        let turn = if self.scarce {
+            self.live.gather_turn().await
+        } else {
+            None
+        };
+        let done = self.count_and_act(row).await;
+        if let Some(turn) = turn {
+            self.live.release(0, turn).await;
+        }
+        done
+    }
+
+    async fn count_and_act(&mut self, row: &Arc<Sale>) -> Result<(), Error> {
+        let Some(first) = self.count(row).await? else {
+            return Ok(());
+        };
+        let available: Vec<u64> = first.segments().iter().map(|one| one.available).collect();
+        let demands: Vec<Demand> = self
+            .waiting
+            .iter()
+            .map(|short| Demand {
+                home: row.home(short.attempt.purchase.order),
+                quantity: short.attempt.purchase.quantity.into(),
+            })
+            .collect();
+        let plan = plan::plan(&available, &demands);
+        let turns_begin = plan.scarce && !self.scarce;
+        self.scarce = plan.scarce;
+        if turns_begin {
+            // Count again when it is this instance's turn.
+            return Ok(());
+        }
+        let (mut served, mut short) = (Vec::new(), Vec::new());
+        let gathered = std::mem::take(&mut self.waiting);
+        for (one, verdict) in gathered.into_iter().zip(&plan.verdicts) {
+            match verdict {
+                Verdict::Served => served.push(one),
+                Verdict::Waits => self.waiting.push(one),
+                Verdict::Short => short.push(one),
+            }
+        }
+        if !short.is_empty() {
+            match self.live.read_segments(row).await {
+                Ok(second) if first.stands(&second) => {
+                    let total = first.available();
+                    let with_stock = short.into_iter().map(|one| (total, one));
+                    self.refuse(row, with_stock.collect()).await;
+                }
+                Ok(_) | Err(_) => self.waiting.extend(short),
+            }
+        }
+        if !served.is_empty() {
+            self.live
+                .carry_out(row.epoch, &plan.moves, !plan.scarce)
+                .await;
+            self.send_home(served).await;
+        }
+        Ok(())
+    }
+
+    /// Reads all segments, after finishing what others have left open; none if one of them is not there.
+    async fn count(&self, row: &Arc<Sale>) -> Result<Option<Reading>, Error> {
+        let mut reading = self.live.read_segments(row).await?;
+        let lenders = reading.lenders();
+        if reading.not_there().is_none() && !lenders.is_empty() {
+            self.live.finish_transfers(row.epoch, &lenders).await?;
+            reading = self.live.read_segments(row).await?;
+        }
+        if let Some(presence) = reading.not_there() {
+            self.live.not_there(row.epoch, presence).await;
+            return Ok(None);
+        }
+        Ok(Some(reading))
+    }
+
+    /// Sends purchases to the segments that now have their units, and waits until Redis has decided.
+    async fn send_home(&self, served: Vec<Short>) {
+        let (turn, mut all_decided) = mpsc::channel(1);
+        for mut short in served {
+            short.attempt.take_turn(turn.clone());
+            send_back(&self.live, short.attempt);
+        }
+        drop(turn);
+        let _ = timeout(TURN_WAIT, all_decided.recv()).await;
+    }
+
+    /// Refuses purchases, each with the units that all segments together had at a moment after it came.
+    async fn refuse(&mut self, row: &Arc<Sale>, shorts: Vec<(u64, Short)>) {
+        // Without the ledger's word the last known row serves: under one epoch confirmed only grows, so
+        // "sold out" read from it is true, and where it is too old the refusal is the softer "held".
+        let row = match self.live.refresh().await {
+            Ok(newer) if newer.epoch == row.epoch => newer,
+            Ok(_) => {
+                self.waiting
+                    .extend(shorts.into_iter().map(|(_, short)| short));
+                return;
+            }
+            Err(_) => Arc::clone(row),
+        };
+        for (available, short) in shorts {
+            let refusal = refusal(&row, short.attempt.purchase.quantity, available);
+            super::refuse(&self.live, short.attempt, refusal);
+        }
+        if row.is_sold_out() && row.epoch > self.told_epoch {
+            self.tell(&row).await;
+        }
     }
 
     /// Marks all segments as sold out, so that they refuse without asking the ledger.
@@ -102,13 +223,33 @@ impl Shortage {
             let mut connection = self.live.connection(segment);
             let keys = self.live.keys(segment, row.epoch);
             let call = scripts::control(&mut connection, &keys, row);
-            if !matches!(
-                timeout(self.live.core.redis.timeout(), call).await,
-                Ok(Ok(_))
-            ) {
+            if self.live.within(call).await.is_err() {
                 return;
             }
         }
         self.told_epoch = row.epoch;
+    }
+}
+
+/// Lets the home segment decide again.
+fn send_back(live: &Arc<LiveSale>, attempt: Attempt) {
+    attempt.come_back();
+    live.submit(attempt);
+}
+
+fn refusal(row: &Sale, requested: u32, available: u64) -> Refusal {
+    if row.is_sold_out() {
+        Refusal::SoldOut
+    } else if available > 0 {
+        Refusal::Insufficient {
+            requested,
+            available,
+        }
+    } else {
+        let quantity = u64::from(row.terms.quantity);
+        Refusal::Held {
+            available,
+            held: quantity - row.confirmed,
+        }
     }
 }

@@ -87,39 +87,34 @@ impl Service {
         }
         let live = self.live_from(row, began);
         let row = live.loaded().await.map_err(Error::Unavailable)?;
-        let mut entries = 0;
-        for segment in 0..row.terms.segments {
-            match self.look_after_segment(&live, &row, segment).await? {
-                Some(figures) => entries += figures.entries,
-                None => return Ok(()),
+        let reading = live.read_segments(&row).await?;
+        if let Some(presence) = reading.not_there() {
+            // A sealed segment may be the work of a loader under way.
+            if presence == Presence::Absent {
+                live.mark_lost(row.epoch, LoadCause::NotLoaded);
             }
+            return Ok(());
         }
-        if row.closed && entries == 0 {
+        live.finish_transfers(row.epoch, &reading.lenders()).await?;
+        for (segment, figures) in (0..).zip(reading.segments()) {
+            self.look_after_segment(&live, &row, segment, figures)
+                .await?;
+        }
+        if row.closed && reading.segments().iter().all(|one| one.entries == 0) {
             self.drain(&live, &row).await?;
         }
         Ok(())
     }
 
-    /// Notices a lost segment, repeats missed settings, commits what was left in the journal.
+    /// Repeats missed settings, commits what was left in the journal.
     async fn look_after_segment(
         &self,
         live: &Arc<LiveSale>,
         row: &Sale,
         segment: u32,
-    ) -> Result<Option<Figures>, Error> {
-        let (mut connection, keys) = (live.connection(segment), live.keys(segment, row.epoch));
-        let read = scripts::figures(&mut connection, &keys);
-        let figures = timeout(self.core.redis.timeout(), read).await;
-        let figures = figures.map_err(|_| crate::stock::Error::TimedOut)??;
+        figures: &Figures,
+    ) -> Result<(), Error> {
         live.learn_clock(figures.now_ms);
-        match figures.presence {
-            Presence::Loaded => {}
-            Presence::Absent => {
-                live.mark_lost(row.epoch, LoadCause::NotLoaded);
-                return Ok(None);
-            }
-            Presence::Sealed => return Ok(None),
-        }
         if figures.control < row.control {
             live.control(row).await?;
         }
@@ -127,7 +122,7 @@ impl Service {
             self.sweep_journal(live, row, segment, figures.now_ms)
                 .await?;
         }
-        Ok(Some(figures))
+        Ok(())
     }
 
     /// Commits journal entries that are old enough to be abandoned, and not this instance's own.
@@ -245,7 +240,7 @@ impl Service {
         }
         let mut segments: BTreeMap<u32, Vec<(OrderId, &str, u32)>> = BTreeMap::new();
         for one in returns {
-            let home = segments.entry(live.home(one.order)).or_default();
+            let home = segments.entry(row.home(one.order)).or_default();
             home.push((one.order, one.buyer.as_str(), one.quantity));
         }
         for (segment, orders) in segments {

@@ -2,7 +2,7 @@
 
 use crate::domain::{HOME_HASH_VERSION, SaleId};
 
-/// The four keys of one segment under one epoch.
+/// The five keys of one segment under one epoch.
 ///
 /// The braces make them share a hash slot, so that a script may touch them together and a Redis Cluster
 /// spreads segments over its nodes. The epoch is part of the name: what a fenced instance still writes
@@ -17,6 +17,8 @@ pub struct SegmentKeys {
     pub requests: String,
     /// Admitted purchases that may not be in the ledger yet.
     pub journal: String,
+    /// Units per transfer from and to other segments.
+    pub transfers: String,
 }
 
 impl SegmentKeys {
@@ -30,14 +32,39 @@ impl SegmentKeys {
             buyers: key("buyers"),
             requests: key("requests"),
             journal: key("journal"),
+            transfers: key("transfers"),
         }
+    }
+
+    /// Those that a purchase changes.
+    #[must_use]
+    pub fn purchase(&self) -> [&str; 4] {
+        [&self.meta, &self.buyers, &self.requests, &self.journal]
     }
 
     /// All of them.
     #[must_use]
-    pub fn all(&self) -> [&str; 4] {
-        [&self.meta, &self.buyers, &self.requests, &self.journal]
+    pub fn all(&self) -> [&str; 5] {
+        [
+            &self.meta,
+            &self.buyers,
+            &self.requests,
+            &self.journal,
+            &self.transfers,
+        ]
     }
+}
+
+/// The lock of those who borrow for a segment. It shares the segment's slot and outlives its epochs.
+#[must_use]
+pub fn borrow_lock(sale: SaleId, segment: u32) -> String {
+    format!("stockade:{HOME_HASH_VERSION}:{{{sale}.{segment}}}:lock:borrow")
+}
+
+/// The lock of those who gather a sale's last, scattered units.
+#[must_use]
+pub fn gather_lock(sale: SaleId) -> String {
+    format!("stockade:{HOME_HASH_VERSION}:{{{sale}}}:lock:gather")
 }
 
 #[cfg(test)]

@@ -90,6 +90,7 @@ async fn load_once<C: ConnectionLike>(
         .snapshot(sale.id, sale.epoch)
         .await?
         .ok_or(Failed::Overtaken)?;
+    crate::crash_point!("load:read");
     let segments = snapshot.sale.terms.segments;
     for (segment, content) in split(&snapshot).into_iter().enumerate() {
         let segment = u32::try_from(segment).expect("at most 256 segments");
@@ -273,7 +274,7 @@ async fn write<C: ConnectionLike>(
 fn meta(sale: &Sale, available: u64) -> Vec<(&'static str, String)> {
     let mut fields = vec![
         ("available", available.to_string()),
-        ("version", "0".to_owned()),
+        ("filled", available.to_string()),
         ("per_buyer_limit", sale.terms.per_buyer_limit.to_string()),
         ("control", sale.control.to_string()),
     ];

@@ -4,6 +4,7 @@
     reason = "in a test, a panic with the error is the right answer"
 )]
 
+mod borrowing;
 #[cfg(feature = "crash-points")]
 mod crashes;
 mod harness;
@@ -16,3 +17,4 @@ mod poison;
 mod scripts;
 mod segmented;
 mod selling;
+mod shop;

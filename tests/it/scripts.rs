@@ -26,7 +26,7 @@ async fn load(connection: &mut MultiplexedConnection, epoch: u64, available: u64
     let keys = SegmentKeys::new(sale(), 0, epoch);
     let meta = [
         ("available", available.to_string()),
-        ("version", "0".to_owned()),
+        ("filled", available.to_string()),
         ("per_buyer_limit", limit.to_string()),
         ("control", "0".to_owned()),
         ("opens_at_ms", "0".to_owned()),

@@ -3,10 +3,16 @@
 //! The functions are generic over the connection, so that a wrapper may hold back, record or break each
 //! command. Each call is one round trip; the script text is sent only after `NOSCRIPT`.
 
+mod transfer;
+
 use std::sync::LazyLock;
 
 use redis::aio::ConnectionLike;
 use redis::{Cmd, FromRedisValue, Script, Value};
+
+pub use transfer::{
+    OpenTransfer, TransferId, lend, open_transfers, receive, received, settle_transfer,
+};
 
 use super::redis::send;
 use super::{Error, SegmentKeys};
@@ -15,7 +21,7 @@ use crate::domain::{OrderId, Purchase, Sale};
 macro_rules! scripts {
     ($($name:ident = $file:literal;)*) => {
         $(static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new(include_str!(concat!("../../scripts/redis/", $file))));)*
+            LazyLock::new(|| Script::new(include_str!(concat!("../../../scripts/redis/", $file))));)*
     };
 }
 
@@ -28,6 +34,9 @@ scripts! {
     LOAD_CHUNK = "load_chunk.lua";
     LOAD_FINISH = "load_finish.lua";
     FIGURES = "figures.lua";
+    LEND = "lend.lua";
+    RECEIVE = "receive.lua";
+    TRANSFER_SETTLE = "transfer_settle.lua";
 }
 
 /// Runs a script; sends its text and runs it again if the server does not know it. A server that
@@ -154,7 +163,7 @@ pub async fn purchase<C: ConnectionLike>(
     purchases: &[&Purchase],
 ) -> Result<Decision, Error> {
     type Reply = (i64, i64, String, i64);
-    let value: Vec<Value> = run(connection, &PURCHASE, &keys.all(), |call| {
+    let value: Vec<Value> = run(connection, &PURCHASE, &keys.purchase(), |call| {
         call.arg(i32::from(late_copy_possible)).arg(act_before_ms);
         for purchase in purchases {
             call.arg(purchase.order.as_bytes().as_slice())
@@ -366,12 +375,20 @@ pub struct Figures {
     pub available: u64,
     /// Units in journal entries, those included whose deletion after the commit is still to come.
     pub journaled: u64,
-    /// Raised whenever units come back.
+    /// Raised whenever units are lent, received or come back.
     pub version: u64,
     /// Number of the newest settings that were applied.
     pub control: u64,
     /// Length of the journal.
     pub entries: u64,
+    /// Units lent to other segments in transfers that are not settled.
+    pub in_transfer: u64,
+    /// Units that the load brought.
+    pub filled: u64,
+    /// Units lent to other segments since the load.
+    pub lent: u64,
+    /// Units borrowed from other segments since the load.
+    pub borrowed: u64,
 }
 
 /// Reads a segment's figures: see `figures.lua`.
@@ -382,16 +399,40 @@ pub async fn figures<C: ConnectionLike>(
     connection: &mut C,
     keys: &SegmentKeys,
 ) -> Result<Figures, Error> {
-    let (status, now_ms, available, journaled, version, control, entries) =
-        run(connection, &FIGURES, &keys.all(), |_| {}).await?;
-    let presence = Presence::of(status)?;
-    Ok(Figures {
-        presence,
-        now_ms,
+    let figures: Vec<i64> = run(connection, &FIGURES, &keys.all(), |_| {}).await?;
+    let broken = || Error::Broken(format!("figures {figures:?}"));
+    let [status, now_ms, units @ ..] = figures.as_slice() else {
+        return Err(broken());
+    };
+    let units: Vec<u64> = units
+        .iter()
+        .map(|figure| u64::try_from(*figure).map_err(|_| broken()))
+        .collect::<Result<_, _>>()?;
+    let &[
         available,
         journaled,
         version,
         control,
         entries,
+        in_transfer,
+        filled,
+        lent,
+        borrowed,
+    ] = units.as_slice()
+    else {
+        return Err(broken());
+    };
+    Ok(Figures {
+        presence: Presence::of(*status)?,
+        now_ms: *now_ms,
+        available,
+        journaled,
+        version,
+        control,
+        entries,
+        in_transfer,
+        filled,
+        lent,
+        borrowed,
     })
 }
