@@ -1,10 +1,11 @@
 //! Many segments: buyers are served from all of them, and refused only for what is true of all of them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use stockade::domain::{NewSale, Outcome, Refusal, SaleId};
 use stockade::service::AuditVerdict;
+use tokio::time::Instant;
 
 use crate::shop::{Shop, buy, instance, open, shop, terms};
 
