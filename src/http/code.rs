@@ -82,8 +82,6 @@ codes! {
         "`Allow` lists the methods that it has."
     RequestTimeout "request-timeout" 408 "The body took too long to arrive."
         "The request was not looked at; send it again."
-    Closed "closed" 410 "The sale is over."
-        "Final: this sale sells nothing more."
     Held "held" 409 "Nothing is free at this moment."
         "Orders hold units that may come back (`available`, `held`): try again later with the \
          same or a new key."
@@ -104,6 +102,8 @@ codes! {
     Void "void" 409 "This key is spent."
         "An earlier attempt under this key was refused after a lost connection: send a new key \
          for a new attempt."
+    Closed "closed" 410 "The sale is over."
+        "Final: this sale sells nothing more."
     BodyTooLarge "body-too-large" 413 "The body is too large."
         "A body has at most 16 KiB."
     ContentTypeUnsupported "content-type-unsupported" 415 "The body's type is not supported."
@@ -172,6 +172,10 @@ mod tests {
 
     #[test]
     fn codes_are_unique_and_short_names() {
+        assert!(
+            Code::ALL.is_sorted_by_key(|code| code.status()),
+            "by status"
+        );
         let names: HashSet<_> = Code::ALL.iter().map(|code| code.as_str()).collect();
         assert_eq!(names.len(), Code::ALL.len());
         for code in Code::ALL {

@@ -27,7 +27,7 @@ use super::problem::MEDIA_TYPE;
             Refusals and failures are RFC 9457 problems; `code` says which. Every answer carries \
             `X-Request-Id`: the client's own if it sent one of at most 64 visible ASCII \
             characters.",
-        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0"),
+        license(name = "MIT", identifier = "MIT"),
     ),
     components(schemas(ProblemSchema)),
     tags(
@@ -144,7 +144,8 @@ fn merge_operation(operation: &mut Operation) {
     let responses = std::mem::take(&mut operation.responses.responses);
     let mut problems: BTreeMap<u16, Vec<Code>> = BTreeMap::new();
     for (key, response) in responses {
-        let code = Code::ALL.iter().find(|code| key.ends_with(code.as_str()));
+        let name = key.split_once(' ').map(|(_, name)| name);
+        let code = Code::ALL.iter().find(|code| Some(code.as_str()) == name);
         match code {
             Some(&code) => problems
                 .entry(code.status().as_u16())
