@@ -282,9 +282,9 @@ pub struct MigrateConfig {
     pub log: LogConfig,
 }
 
-/// `audit`: count the units of sales and say whether the books balance.
+/// `audit` and `recover`: sales to look at.
 #[derive(Debug, Clone, Args)]
-pub struct AuditConfig {
+pub struct SalesConfig {
     /// Stock.
     #[command(flatten)]
     pub redis: RedisConfig,

@@ -8,8 +8,8 @@ use anyhow::Context as _;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use stockade::app::{self, App, StartError};
-use stockade::config::{AuditConfig, LogConfig, MigrateConfig, Misconfigured, ServeConfig};
-use stockade::domain::SaleId;
+use stockade::config::{LogConfig, MigrateConfig, Misconfigured, SalesConfig, ServeConfig};
+use stockade::domain::{SaleId, Stage};
 use stockade::service::{AuditVerdict, Limits, Service};
 use stockade::telemetry;
 use tokio::runtime::{Builder, Runtime};
@@ -34,7 +34,11 @@ enum Command {
     Migrate(MigrateConfig),
     /// Count the units of sales and say whether the books balance: exit status 0 if they do, 1 if
     /// not, 2 if that cannot be told.
-    Audit(AuditConfig),
+    Audit(SalesConfig),
+    /// Load the stock of sales into Redis anew from the ledger, whatever is there: for whoever
+    /// trusts nothing that Redis says. What was admitted is kept, and the sales go on selling. Lost or
+    /// foreign data is noticed without this: exit status 0 if all are loaded, 1 if not.
+    Recover(SalesConfig),
 }
 
 fn main() -> ExitCode {
@@ -46,6 +50,7 @@ fn main() -> ExitCode {
         Command::Serve(config) => serve(&config),
         Command::Migrate(config) => migrate(&config),
         Command::Audit(config) => audit(&config),
+        Command::Recover(config) => recover(&config),
     };
     match result {
         Ok(status) => status,
@@ -144,7 +149,7 @@ fn migrate(config: &MigrateConfig) -> anyhow::Result<ExitCode> {
 
 /// Balances the books of the sales asked for, or of all. What cannot be told outweighs a balance, and
 /// an imbalance outweighs both.
-fn audit(config: &AuditConfig) -> anyhow::Result<ExitCode> {
+fn audit(config: &SalesConfig) -> anyhow::Result<ExitCode> {
     start_log(&config.log)?;
     runtime(1)?.block_on(async {
         match audit_sales(config).await {
@@ -162,7 +167,8 @@ fn audit(config: &AuditConfig) -> anyhow::Result<ExitCode> {
     })
 }
 
-async fn audit_sales(config: &AuditConfig) -> anyhow::Result<AuditVerdict> {
+/// An instance that does nothing by itself, and the sales asked for, or all.
+async fn open(config: &SalesConfig) -> anyhow::Result<(Service, Vec<SaleId>)> {
     let ledger = app::open_ledger(&config.database, false).await?;
     let redis = app::open_redis(&config.redis, config.database.startup_wait()).await?;
     let service = Service::without_upkeep(ledger, redis, Limits::default(), Arc::default());
@@ -171,6 +177,32 @@ async fn audit_sales(config: &AuditConfig) -> anyhow::Result<AuditVerdict> {
     } else {
         config.sales.clone()
     };
+    Ok((service, sales))
+}
+
+fn recover(config: &SalesConfig) -> anyhow::Result<ExitCode> {
+    start_log(&config.log)?;
+    runtime(1)?.block_on(async {
+        let (service, sales) = open(config).await?;
+        let mut failed = false;
+        for id in sales {
+            match service.recover(id).await {
+                Ok(sale) if sale.stage == Stage::Loaded => {
+                    println!("sale {id}: loaded under epoch {}", sale.epoch);
+                }
+                Ok(_) => println!("sale {id}: nothing of it belongs into Redis"),
+                Err(error) => {
+                    failed = true;
+                    eprintln!("stockade: sale {id} is not loaded: {error}; try again");
+                }
+            }
+        }
+        Ok(ExitCode::from(u8::from(failed)))
+    })
+}
+
+async fn audit_sales(config: &SalesConfig) -> anyhow::Result<AuditVerdict> {
+    let (service, sales) = open(config).await?;
     let mut worst = AuditVerdict::Balanced;
     for sale in sales {
         let audit = service

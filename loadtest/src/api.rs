@@ -43,6 +43,28 @@ impl Default for NewSale {
     }
 }
 
+/// What one segment of a sale has and has done since it was loaded.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub struct Segment {
+    /// Its number.
+    pub segment: u32,
+    /// Units that the load brought.
+    pub filled: u64,
+    /// Units borrowed from other segments.
+    pub borrowed: u64,
+    /// Units lent to other segments.
+    pub lent: u64,
+    /// Units free now.
+    pub available: u64,
+}
+
+/// The segments of a sale.
+#[derive(Debug, Clone, Deserialize)]
+pub struct SegmentList {
+    /// By number.
+    pub segments: Vec<Segment>,
+}
+
 /// A sale, as far as the load tool cares.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Sale {

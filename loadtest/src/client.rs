@@ -12,7 +12,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
-use crate::api::{Audit, FeedPage, NewSale, Order, OrderPage, Problem, Sale, Stock};
+use crate::api::{
+    Audit, FeedPage, NewSale, Order, OrderPage, Problem, Sale, Segment, SegmentList, Stock,
+};
 use crate::http::{Answer, Connection, Failure};
 use crate::outcome::Outcome;
 use crate::target::Target;
@@ -266,6 +268,16 @@ impl Client {
             None,
         )
         .await
+    }
+
+    /// Reads the figures of a sale's segments.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn segments(&mut self, sale: u32) -> Result<Vec<Segment>, CallError> {
+        let path = format!("/v1/sales/{sale}/segments");
+        let list: SegmentList = self.call(As::Admin, Method::GET, &path, None).await?;
+        Ok(list.segments)
     }
 
     /// Reads all orders of a sale.

@@ -11,7 +11,9 @@ use rand::Rng as _;
 use tempfile::TempDir;
 
 use crate::api::NewSale;
+use crate::client::Client;
 use crate::judge::Verdict;
+use crate::picture::Picture;
 use crate::run::{RunReport, open_sale, run_opened};
 use crate::scenario::Scenario;
 use crate::servers::{RedisOptions, RedisServer, Service, ServiceOptions, directory};
@@ -22,6 +24,8 @@ use crate::worker::Progress;
 const REDRAW: Duration = Duration::from_millis(50);
 /// The database, beside Redis in a temporary directory.
 const DATABASE: &str = "stockade.db";
+/// Into how many segments the stock is split.
+const SEGMENTS: u32 = 8;
 
 /// What the demo shall show.
 #[derive(Debug, Clone)]
@@ -112,6 +116,12 @@ pub async fn run(options: &DemoOptions) -> Result<Demo> {
         .await
         .with_context(|| format!("the end of the service's log:\n{}", service.log_tail()))?;
     println!("{report}");
+    let mut client = Client::new(&target, 0);
+    let segments = client.segments(report.books.sale.id).await;
+    println!(
+        "{}",
+        Picture(&segments.context("cannot read the segments")?)
+    );
     Ok(Demo {
         service,
         redis,
@@ -165,6 +175,7 @@ async fn sell(options: &DemoOptions, target: &Target) -> Result<RunReport> {
     let sale = NewSale {
         quantity: options.stock,
         hold_seconds: options.hold_seconds,
+        segments: SEGMENTS.min(options.stock),
         ..NewSale::default()
     };
     let seed: u64 = rand::rng().random();

@@ -13,6 +13,7 @@ pub mod judge;
 pub mod latency;
 pub mod outcome;
 pub mod pace;
+pub mod picture;
 pub mod report;
 pub mod run;
 pub mod scenario;

@@ -168,7 +168,8 @@ fn range(name: &str, value: i64, least: i64, most: i64) -> Result<(), Invalid> {
 pub struct Sale {
     /// Its number.
     pub id: SaleId,
-    /// What was agreed at creation. `opens_at` moves when an admin opens it early.
+    /// What was agreed at creation. `opens_at` moves when an admin opens it early; quantity and
+    /// segments when stock is added or withdrawn or split anew, before the first load or by a load.
     pub terms: NewSale,
     /// How far its stock has come.
     pub stage: Stage,
@@ -180,6 +181,9 @@ pub struct Sale {
     pub epoch: u64,
     /// The newest epoch whose load was finished: what it admitted may not be in the ledger yet.
     pub loaded_epoch: u64,
+    /// The number of segments under `loaded_epoch`, whatever the terms want by now: the next load seals
+    /// these, and adopts what they hold. 1 before the first load was finished.
+    pub loaded_segments: u32,
     /// Grows with every change of window, pause or close; Redis applies only newer ones.
     pub control: u64,
     /// Units in active orders: reserved + confirmed.

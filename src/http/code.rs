@@ -82,6 +82,8 @@ codes! {
         "`Allow` lists the methods that it has."
     RequestTimeout "request-timeout" 408 "The body took too long to arrive."
         "The request was not looked at; send it again."
+    BelowTaken "below-taken" 409 "More units are sold than would be left."
+        "Orders hold `taken` units, which cannot be withdrawn: wish for at least as many."
     Held "held" 409 "Nothing is free at this moment."
         "Orders hold units that may come back (`available`, `held`): try again later with the \
          same or a new key."
@@ -104,6 +106,8 @@ codes! {
          for a new attempt."
     Closed "closed" 410 "The sale is over."
         "Final: this sale sells nothing more."
+    Stale "stale" 412 "The sale has another quantity."
+        "Somebody else has changed it to `quantity`: look again, and name that one."
     BodyTooLarge "body-too-large" 413 "The body is too large."
         "A body has at most 16 KiB."
     ContentTypeUnsupported "content-type-unsupported" 415 "The body's type is not supported."

@@ -20,6 +20,7 @@ mod purchases;
 mod rate;
 mod route;
 mod sales;
+mod segments;
 mod server;
 mod verified;
 
@@ -115,6 +116,8 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(sales::pause_sale))
         .routes(routes!(sales::resume_sale))
         .routes(routes!(sales::close_sale))
+        .routes(routes!(segments::get_segments, segments::change_segments))
+        .routes(routes!(segments::change_quantity))
         .routes(routes!(orders::list_sale_orders))
         .routes(routes!(orders::confirm_order))
         .routes(routes!(feed::get_feed))

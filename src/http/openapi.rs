@@ -84,6 +84,8 @@ problems! {
     OrderProblems: Unauthenticated Forbidden NotFound;
     /// Changes that the rules of a sale may refuse.
     InvalidProblems: BodyMalformed;
+    /// Changes of a sale's stock.
+    ChangeProblems: BelowTaken Closed Stale;
     /// Changes of an order that exclude each other.
     FinalProblems: OrderFinal;
     /// A purchase that a confirmation makes.

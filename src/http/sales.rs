@@ -12,9 +12,11 @@ use super::{Admin, Api, Id, Json, Page, Problem, Query};
 use crate::domain::{NewSale, Sale, SaleId, Stage, Strategy, Timestamp};
 use crate::service;
 
-/// Segments of a sale that leaves the choice to the service: one holds any sale that one Redis
-/// carries.
-const SEGMENTS_AUTO: u32 = 1;
+/// Of a sale that leaves the choice to the service: at most this many segments, each with this many
+/// units. Eight spread a sale over the nodes of a Redis Cluster, and cost next to nothing on one
+/// Redis; a segment with few units would only borrow.
+const SEGMENTS_AUTO_MAX: u32 = 8;
+const SEGMENT_AUTO_UNITS: u32 = 100;
 /// How long units are held for payment when the admin does not say.
 const HOLD_SECONDS_DEFAULT: u32 = 900;
 
@@ -37,7 +39,7 @@ pub(super) struct SaleRequest {
     /// Units for sale.
     #[schema(minimum = 1, maximum = 1_000_000_000, example = 100)]
     quantity: u32,
-    /// Segments that the stock is split into, 1 to 256, or `"auto"`.
+    /// Segments that the stock is split into, 1 to 256, or `"auto"`: one for each 100 units, at most 8.
     #[serde(default = "one_segment")]
     #[schema(value_type = Option<SegmentsSchema>)]
     segments: Segments,
@@ -63,14 +65,24 @@ pub(super) struct SaleRequest {
 /// A number, or the service's choice.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(untagged, expecting = "segments is a number from 1 to 256 or \"auto\"")]
-enum Segments {
+pub(super) enum Segments {
     Count(u32),
     Word(Auto),
 }
 
+impl Segments {
+    /// How many, for a sale of this quantity.
+    pub(super) fn count(self, quantity: u32) -> u32 {
+        match self {
+            Self::Count(count) => count,
+            Self::Word(Auto::Auto) => (quantity / SEGMENT_AUTO_UNITS).clamp(1, SEGMENTS_AUTO_MAX),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Auto {
+pub(super) enum Auto {
     Auto,
 }
 
@@ -78,7 +90,7 @@ enum Auto {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its schema is used")]
-enum SegmentsSchema {
+pub(super) enum SegmentsSchema {
     Count(u32),
     Word(String),
 }
@@ -97,10 +109,7 @@ const fn hold_seconds_default() -> u32 {
 
 impl SaleRequest {
     fn terms(self) -> Result<NewSale, Problem> {
-        let segments = match self.segments {
-            Segments::Count(count) => count,
-            Segments::Word(Auto::Auto) => SEGMENTS_AUTO,
-        };
+        let segments = self.segments.count(self.quantity);
         let strategy = match self.strategy {
             Some(word) => Strategy::parse(&word).map_err(service::Error::Invalid)?,
             None => Strategy::Segmented,
@@ -202,7 +211,7 @@ pub(super) struct SaleBody {
 
 impl SaleBody {
     /// The sale as clients see it, by the clock that judges its window.
-    fn new(api: &Api, sale: Sale) -> Self {
+    pub(super) fn new(api: &Api, sale: Sale) -> Self {
         let server_time = api.service.clock(sale.id);
         Self {
             id: sale.id.get(),
@@ -342,6 +351,7 @@ mod tests {
             closed: false,
             epoch: 1,
             loaded_epoch: 1,
+            loaded_segments: 1,
             control: 0,
             taken: 0,
             confirmed: 0,
@@ -357,7 +367,12 @@ mod tests {
         assert_eq!(terms.hold_seconds, HOLD_SECONDS_DEFAULT);
         assert_eq!((terms.opens_at, terms.closes_at), (None, None));
         let auto = request(&format!(r#"{{{LEAST},"segments":"auto"}}"#)).unwrap();
-        assert_eq!(auto.segments, SEGMENTS_AUTO);
+        assert_eq!(auto.segments, 1);
+        assert_eq!(Segments::Word(Auto::Auto).count(350), 3);
+        assert_eq!(
+            Segments::Word(Auto::Auto).count(u32::MAX),
+            SEGMENTS_AUTO_MAX
+        );
     }
 
     #[test]

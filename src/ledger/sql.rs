@@ -8,7 +8,7 @@ macro_rules! sale_columns {
     () => {
         "sale_id, product, title, price_minor, currency, quantity, segments, per_buyer_limit, \
          opens_at_ms, closes_at_ms, hold_seconds, strategy, stage, paused, closed, drained, \
-         control, epoch, loaded_epoch, taken, confirmed, created_at_ms"
+         control, epoch, loaded_epoch, loaded_segments, taken, confirmed, created_at_ms"
     };
 }
 
@@ -52,6 +52,14 @@ pub(super) const CLOSE: &str = "
 pub(super) const SET_DRAINED: &str = "
     update sale set drained = true
      where sale_id = $1 and epoch = $2 and stage = 'loaded' and closed and not drained";
+
+/// $1 sale, $2 quantity or null, $3 segments or null. By a transaction that has locked the row and
+/// found that it may.
+pub(super) const CHANGE_STOCK: &str = concat!(
+    "update sale set quantity = coalesce($2, quantity), segments = coalesce($3, segments)
+      where sale_id = $1 returning ",
+    sale_columns!()
+);
 
 /// $1 buyer, $2 the last order of the page before, $3 limit.
 pub(super) const BUYER_ORDERS: &str = concat!(
@@ -111,7 +119,9 @@ pub(super) const SNAPSHOT: &str = "
 
 /// $1 sale, $2 epoch.
 pub(super) const FINISH_LOAD: &str = "
-    update sale set stage = 'loaded', loaded_epoch = epoch, load_lease_until_ms = null
+    update sale
+       set stage = 'loaded', loaded_epoch = epoch, loaded_segments = segments,
+           load_lease_until_ms = null
      where sale_id = $1 and epoch = $2 and stage = 'loading'";
 
 /// $1 sale, $2 and $3 its lowest and highest possible id. One statement, so that it sees the sale's

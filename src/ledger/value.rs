@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::domain::{BuyerId, Order, OrderId, OrderState, Sale, Timestamp};
+use crate::domain::{
+    BuyerId, Invalid, Order, OrderId, OrderState, QUANTITY_MAX, SEGMENTS_MAX, Sale, Timestamp,
+};
 
 /// Limits of a ledger's connections.
 #[derive(Debug, Clone, Copy)]
@@ -73,11 +75,60 @@ pub struct StockReturn {
     pub epoch: u64,
 }
 
+/// A wish to have more or fewer units for sale, or another number of segments. Both are changed or
+/// neither.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StockChange {
+    /// Units added or withdrawn.
+    pub quantity: Option<QuantityChange>,
+    /// How many segments there are to be.
+    pub segments: Option<u32>,
+}
+
+/// A quantity that replaces the one its caller believes in. Not a difference: of two admins who both
+/// read 100 and wish for 150, the second is told, and does not make it 200.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuantityChange {
+    /// The quantity that the sale must have now.
+    pub from: u32,
+    /// The quantity that it is to have.
+    pub to: u32,
+}
+
+/// What became of a [`StockChange`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChangeAnswer {
+    /// The sale has the terms asked for.
+    Applied,
+    /// Nothing was changed: the sale has another quantity than the caller believed.
+    Stale {
+        /// The quantity that it has.
+        quantity: u32,
+    },
+    /// Nothing was changed: active orders hold more units than there would be.
+    BelowTaken {
+        /// Units in active orders.
+        taken: u64,
+    },
+}
+
+/// What became of a [`StockChange`] of a sale that nobody had loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ScheduledChange {
+    /// The sale was still to be loaded; it as it is now.
+    Answered(ChangeAnswer, Sale),
+    /// Nothing was changed: a load has begun, so the change must go through a load too; or the sale
+    /// is closed. It as it is now.
+    NotScheduled(Sale),
+}
+
 /// What a load into Redis is made from.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// The sale under the epoch of the load.
+    /// The sale under the epoch of the load, after the change.
     pub sale: Sale,
+    /// What became of the change, if there was one.
+    pub change: Option<ChangeAnswer>,
     /// Every order of the sale, ended ones too.
     pub orders: Vec<SnapshotOrder>,
 }
@@ -142,6 +193,41 @@ pub struct OrderPage {
     pub orders: Vec<Order>,
     /// Ask again with this to go on; none at the end.
     pub next: Option<OrderId>,
+}
+
+impl StockChange {
+    /// The same wish, if what it asks for is within a sale's bounds.
+    ///
+    /// # Errors
+    /// [`Invalid`] for the first value that is not, with its bounds.
+    pub fn checked(&self) -> Result<(), Invalid> {
+        let quantity = self
+            .quantity
+            .is_none_or(|change| (1..=QUANTITY_MAX).contains(&change.to));
+        let segments = self
+            .segments
+            .is_none_or(|count| (1..=SEGMENTS_MAX).contains(&count));
+        let bounds =
+            |name, most| Invalid::new(format!("{name} is a whole number from 1 to {most}"));
+        match (quantity, segments) {
+            (false, _) => Err(bounds("the new quantity", QUANTITY_MAX)),
+            (_, false) => Err(bounds("segments", SEGMENTS_MAX)),
+            _ => Ok(()),
+        }
+    }
+
+    /// What becomes of it if it meets this row, which nobody else changes meanwhile.
+    pub(crate) fn answer(&self, sale: &Sale) -> ChangeAnswer {
+        match self.quantity {
+            Some(change) if change.from != sale.terms.quantity => ChangeAnswer::Stale {
+                quantity: sale.terms.quantity,
+            },
+            Some(change) if u64::from(change.to) < sale.taken => {
+                ChangeAnswer::BelowTaken { taken: sale.taken }
+            }
+            _ => ChangeAnswer::Applied,
+        }
+    }
 }
 
 impl OrderPage {

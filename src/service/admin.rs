@@ -170,7 +170,8 @@ impl Service {
             let wanted = row.stage != Stage::Scheduled && !row.drained;
             if wanted && live.if_loaded().is_none() {
                 let name = format!("sale {}", live.id);
-                parts.push(part(&name, Err("its stock is being loaded".to_owned())));
+                let how = format!("its stock is being loaded: {}", live.progress);
+                parts.push(part(&name, Err(how)));
             }
         }
         parts

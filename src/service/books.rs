@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::live::LiveSale;
 use super::{Error, Service};
 use crate::domain::{Sale, SaleId, Stage};
-use crate::stock::scripts::Figures;
+use crate::stock::scripts::{Figures, Presence};
 
 /// How old the figures of [`Service::stock`] may be: a page that polls costs Redis and the ledger nothing
 /// beyond that rate.
@@ -33,6 +33,27 @@ pub struct Stock {
     pub returning: u64,
 }
 
+/// What one segment has and has done since the load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentFigures {
+    /// Its number.
+    pub segment: u32,
+    /// Whether its data is in Redis and selling.
+    pub loaded: bool,
+    /// Units that the load brought.
+    pub filled: u64,
+    /// Units borrowed from other segments since.
+    pub borrowed: u64,
+    /// Units lent to other segments since.
+    pub lent: u64,
+    /// Units free now.
+    pub available: u64,
+    /// Of those lent, units that may not have arrived.
+    pub in_transfer: u64,
+    /// Units admitted and not yet settled with the ledger.
+    pub journaled: u64,
+}
+
 /// The last figures that were read, and when.
 pub(super) type StockCache = tokio::sync::Mutex<Option<(Instant, Stock)>>;
 
@@ -53,6 +74,31 @@ impl Service {
         let stock = self.read_stock(&live).await?;
         *cache = Some((now, stock.clone()));
         Ok(stock)
+    }
+
+    /// The sale's epoch, and the figures of each segment; none before the first load.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], or see [`Error`].
+    pub async fn segments(&self, id: SaleId) -> Result<(u64, Vec<SegmentFigures>), Error> {
+        let live = self.live(id).await?;
+        let row = live.refresh().await?;
+        if row.stage == Stage::Scheduled || row.drained {
+            return Ok((row.epoch, Vec::new()));
+        }
+        let reading = live.read_segments(&row).await?;
+        let numbered = (0..).zip(reading.segments());
+        let figures = numbered.map(|(segment, one)| SegmentFigures {
+            segment,
+            loaded: one.presence == Presence::Loaded,
+            filled: one.filled,
+            borrowed: one.borrowed,
+            lent: one.lent,
+            available: one.available,
+            in_transfer: one.in_transfer,
+            journaled: one.journaled,
+        });
+        Ok((row.epoch, figures.collect()))
     }
 
     async fn read_stock(&self, live: &Arc<LiveSale>) -> Result<Stock, Error> {

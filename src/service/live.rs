@@ -16,35 +16,9 @@ use super::settler::{Settled, Settler};
 use super::shortage::{Short, Shortage};
 use super::writer::{Group, Writer};
 use super::{Core, Error, Service};
-use crate::domain::{Sale, SaleId, Stage, Unavailable};
-use crate::stock::{self, Connection, SegmentKeys, load};
-
-/// Between two looks at a sale that somebody else loads.
-const LOADING_POLL: Duration = Duration::from_millis(25);
-
-/// Why the stock of a sale must be loaded again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LoadCause {
-    /// A script found no segment, or one of another Redis process.
-    NotLoaded,
-    /// A segment is sealed, but the ledger has not begun a newer epoch.
-    Sealed,
-    /// Redis admitted units that the sale does not have.
-    GuardRefused,
-    /// Redis does not know an order of its own load.
-    MarkMissing,
-}
-
-impl LoadCause {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::NotLoaded => "not-loaded",
-            Self::Sealed => "sealed",
-            Self::GuardRefused => "guard-refused",
-            Self::MarkMissing => "mark-missing",
-        }
-    }
-}
+use crate::domain::{Sale, SaleId, Stage};
+use crate::stock::load::Progress;
+use crate::stock::{self, Connection, SegmentKeys};
 
 /// One sale on this instance.
 #[derive(Debug)]
@@ -54,9 +28,11 @@ pub(super) struct LiveSale {
     /// What was last read of the sale's row, and when that reading began.
     row: RwLock<(Arc<Sale>, Instant)>,
     /// The newest epoch that is known not to be in Redis.
-    lost_epoch: AtomicU64,
+    pub(super) lost_epoch: AtomicU64,
     /// Held by whoever looks after the row or loads the sale: one at a time in this process.
-    recovery: tokio::sync::Mutex<()>,
+    pub(super) recovery: tokio::sync::Mutex<()>,
+    /// How far a load by this instance has come.
+    pub(super) progress: Progress,
     /// Redis' clock minus this process' monotonic clock, in milliseconds; [`NO_CLOCK`] before the first
     /// reply.
     redis_clock_offset_ms: AtomicI64,
@@ -93,6 +69,7 @@ impl LiveSale {
             row: RwLock::new((Arc::new(row), began)),
             lost_epoch: AtomicU64::new(0),
             recovery: tokio::sync::Mutex::new(()),
+            progress: Progress::default(),
             redis_clock_offset_ms: AtomicI64::new(NO_CLOCK),
             started: now,
             attempts: Arc::new(AtomicUsize::new(0)),
@@ -239,9 +216,7 @@ impl LiveSale {
         &self,
         call: impl Future<Output = Result<T, stock::Error>>,
     ) -> Result<T, stock::Error> {
-        tokio::time::timeout(self.core.redis.timeout(), call)
-            .await
-            .unwrap_or(Err(stock::Error::TimedOut))
+        self.core.redis.calls().within(call).await
     }
 
     /// Queues admitted purchases for the ledger.
@@ -296,101 +271,5 @@ impl LiveSale {
 
     fn local_ms(&self) -> i64 {
         i64::try_from((self.core.env.now() - self.started).as_millis()).unwrap_or(i64::MAX)
-    }
-
-    /// Takes note that this epoch is not in Redis, or is full of units that the sale does not have.
-    pub(super) fn mark_lost(&self, epoch: u64, cause: LoadCause) {
-        if self.lost_epoch.fetch_max(epoch, Ordering::SeqCst) < epoch {
-            self.core.metrics.load_needed(cause.as_str());
-            tracing::warn!(sale.id = %self.id, sale.epoch = epoch, cause = cause.as_str(),
-                "the stock of the sale must be loaded again");
-        }
-    }
-
-    /// The row, if the sale is loaded under its epoch as far as this instance knows.
-    pub(super) fn if_loaded(&self) -> Option<Arc<Sale>> {
-        let row = self.row();
-        let here = row.stage == Stage::Loaded && row.epoch > self.lost_epoch.load(Ordering::SeqCst);
-        here.then_some(row)
-    }
-
-    /// Brings the sale into Redis if it is not there, or waits a moment for whoever does.
-    ///
-    /// # Errors
-    /// [`Unavailable`] if it is not there yet: ask again.
-    pub(super) async fn loaded(&self) -> Result<Arc<Sale>, Unavailable> {
-        if let Some(row) = self.if_loaded() {
-            return Ok(row);
-        }
-        let _one_at_a_time = self.recovery.lock().await;
-        if let Some(row) = self.if_loaded() {
-            return Ok(row);
-        }
-        let row = self.refresh().await.map_err(|_| Unavailable::Unreachable)?;
-        if let Some(row) = self.if_loaded() {
-            return Ok(row);
-        }
-        if row.drained {
-            return Err(Unavailable::Loading);
-        }
-        self.load_from(&row).await.map_err(|error| {
-            tracing::warn!(sale.id = %self.id, sale.epoch = row.epoch, error = %error,
-                "the stock of the sale could not be loaded; trying again");
-            Unavailable::Loading
-        })?;
-        self.if_loaded().ok_or(Unavailable::Loading)
-    }
-
-    /// As [`Self::loaded`], asking again until `deadline`.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] if it is not there by then.
-    pub(super) async fn load_by(&self, deadline: Instant) -> Result<Arc<Sale>, Error> {
-        loop {
-            match self.loaded().await {
-                Ok(row) => return Ok(row),
-                Err(why) if self.core.env.now() >= deadline => return Err(Error::Unavailable(why)),
-                Err(_) => self.core.env.sleep(LOADING_POLL).await,
-            }
-        }
-    }
-
-    /// Fences the row's epoch and loads the next one, or waits a moment if another loader is at it.
-    async fn load_from(&self, row: &Sale) -> Result<(), load::Failed> {
-        if !self
-            .core
-            .ledger
-            .fence(self.id, row.epoch, load::LEASE)
-            .await?
-        {
-            self.core.env.sleep(LOADING_POLL).await;
-            return Ok(());
-        }
-        let started = self.core.env.now();
-        let epoch = row.epoch + 1;
-        let fenced = self.core.ledger.sale(self.id).await?;
-        let sale = fenced
-            .filter(|sale| sale.epoch == epoch)
-            .ok_or(load::Failed::Overtaken)?;
-        crate::crash_point!("load:fenced");
-        tracing::info!(sale.id = %self.id, sale.epoch = epoch, "loading the stock of the sale");
-        let loaded = load::load(|segment| self.connection(segment), &self.core.ledger, &sale).await;
-        let adopted = match loaded {
-            Ok(adopted) => adopted,
-            Err(error) => {
-                // Lets the next loader begin at once; if this fails too, the lease runs out.
-                let _ = self
-                    .core
-                    .ledger
-                    .renew_load(self.id, epoch, Duration::ZERO)
-                    .await;
-                return Err(error);
-            }
-        };
-        let took = self.core.env.now() - started;
-        self.core.metrics.loaded(took);
-        tracing::info!(sale.id = %self.id, sale.epoch = epoch, duration_ms = took.as_millis(),
-            adopted = adopted.committed, rejected = adopted.rejected, "the stock of the sale is loaded");
-        self.refresh().await.map(|_| ()).or(Ok(()))
     }
 }

@@ -11,6 +11,7 @@ mod books;
 mod ender;
 mod feed;
 mod live;
+mod loading;
 mod orders;
 mod reading;
 mod segment;
@@ -30,9 +31,10 @@ pub use admin::Readiness;
 pub use attempt::AnswerWhen;
 use attempt::Attempt;
 pub use audit::{Audit, AuditVerdict};
-pub use books::{STOCK_AGE_MAX, Stock};
+pub use books::{STOCK_AGE_MAX, SegmentFigures, Stock};
 pub use feed::{Cursor, Event, Feed, WAIT_MAX};
 use live::LiveSale;
+pub use loading::Changed;
 pub use orders::{Confirmation, OrderView};
 
 use crate::domain::{

@@ -7,7 +7,7 @@ use super::live::LiveSale;
 use super::writer::Group;
 use super::{AnswerWhen, Error, Service};
 use crate::domain::{
-    BuyerId, IdempotencyKey, Order, OrderId, OrderState, Outcome, Refusal, Sale, SaleId,
+    BuyerId, IdempotencyKey, Order, OrderId, OrderState, Outcome, Refusal, Sale, SaleId, Stage,
     Unavailable,
 };
 use crate::ledger::{End, OrderPage, Transition};
@@ -73,6 +73,8 @@ impl Service {
         match self.mark(&live, &newer, id).await? {
             Some(Mark::Admitted(quantity)) => Ok(OrderView::Pending { id, quantity }),
             Some(Mark::Void) => Ok(OrderView::Refused { id }),
+            // What was admitted under the old epoch may be about to be adopted.
+            None if newer.stage == Stage::Loading => Err(Error::Unavailable(Unavailable::Loading)),
             Some(Mark::Ended(_)) | None => Err(Error::NotFound),
         }
     }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 
-use super::live::{LiveSale, LoadCause};
+use super::live::LiveSale;
+use super::loading::LoadCause;
 use crate::domain::Sale;
 use crate::stock::Error;
 use crate::stock::collect::Reading;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use tokio::time::{Instant, timeout};
 
 use super::attempt::Attempt;
-use super::live::{LiveSale, LoadCause};
+use super::live::LiveSale;
+use super::loading::LoadCause;
 use super::writer::Group;
 use super::{Error, Service};
 use crate::domain::{OrderId, Sale, SaleId, Stage};

@@ -12,7 +12,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::attempt::Attempt;
-use super::live::{LiveSale, LoadCause};
+use super::live::LiveSale;
+use super::loading::LoadCause;
 use super::settler::Settled;
 use crate::domain::{Order, OrderState, Outcome, Purchase, Refusal};
 use crate::ledger::{COMMIT_MAX, Commit, Error};

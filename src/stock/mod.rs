@@ -18,4 +18,4 @@ pub mod scripts;
 
 pub use error::Error;
 pub use keys::{SegmentKeys, borrow_lock, gather_lock};
-pub use redis::{Connection, Persistence, Redis};
+pub use redis::{Calls, Connection, Persistence, Redis};

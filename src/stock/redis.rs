@@ -32,18 +32,36 @@ pub(super) async fn send<C: ConnectionLike>(
         .extract_error()
 }
 
+/// How long a call to Redis may take; every call has such a bound.
+#[derive(Debug, Clone, Copy)]
+pub struct Calls {
+    /// A call that takes longer is given up with an unknown outcome.
+    pub timeout: Duration,
+}
+
+impl Calls {
+    /// The call's answer, if it comes in time.
+    ///
+    /// # Errors
+    /// Those of the call, and [`Error::TimedOut`].
+    pub async fn within<T>(self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let answer = tokio::time::timeout(self.timeout, call).await;
+        answer.unwrap_or(Err(Error::TimedOut))
+    }
+}
+
 /// A few connections to one Redis. Each is shared by everyone, pipelined, never checked out.
 #[derive(Clone)]
 pub struct Redis {
     connections: Arc<[Connection]>,
-    timeout: Duration,
+    calls: Calls,
 }
 
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redis")
             .field("connections", &self.connections.len())
-            .field("timeout", &self.timeout)
+            .field("calls", &self.calls)
             .finish()
     }
 }
@@ -93,7 +111,7 @@ impl Redis {
         }
         Ok(Self {
             connections: open.into(),
-            timeout,
+            calls: Calls { timeout },
         })
     }
 
@@ -107,7 +125,13 @@ impl Redis {
     /// How long a call may take.
     #[must_use]
     pub const fn timeout(&self) -> Duration {
-        self.timeout
+        self.calls.timeout
+    }
+
+    /// The bound of each call.
+    #[must_use]
+    pub const fn calls(&self) -> Calls {
+        self.calls
     }
 
     /// Answers if Redis does.
@@ -118,7 +142,7 @@ impl Redis {
         let mut connection = self.connection(0);
         let cmd = redis::cmd("PING");
         let pong = cmd.query_async::<String>(&mut connection);
-        tokio::time::timeout(self.timeout, pong)
+        tokio::time::timeout(self.timeout(), pong)
             .await
             .map_err(|_| Error::TimedOut)??;
         Ok(())
@@ -137,7 +161,7 @@ impl Redis {
             .arg("appendfsync")
             .arg("save");
         let answer = cmd.query_async::<std::collections::HashMap<String, String>>(&mut connection);
-        let settings = tokio::time::timeout(self.timeout, answer).await;
+        let settings = tokio::time::timeout(self.timeout(), answer).await;
         let mut settings = settings.map_err(|_| Error::TimedOut)??;
         let mut take = |name| settings.remove(name).unwrap_or_default();
         Ok(Persistence {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use loadtest::servers::eventually;
 use stockade::domain::{NewSale, Outcome, Refusal, SaleId};
 use stockade::service::AuditVerdict;
 use tokio::time::Instant;
@@ -143,6 +144,15 @@ async fn a_unit_that_comes_back_anywhere_is_sold_to_anybody() {
         })
     );
     shop.service.cancel(order.id).await.unwrap();
+    eventually("the units to come back", || {
+        let shop = Arc::clone(&shop);
+        async move {
+            let stock = shop.service.stock(sale).await.ok()?;
+            (stock.available == 4).then_some(())
+        }
+    })
+    .await
+    .unwrap();
     for n in 0..4 {
         let outcome = buy(&shop, sale, &format!("next{n}"), "k", 1).await;
         assert!(matches!(outcome, Outcome::Committed { .. }), "{outcome:?}");

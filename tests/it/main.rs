@@ -5,6 +5,7 @@
 )]
 
 mod borrowing;
+mod changes;
 #[cfg(feature = "crash-points")]
 mod crashes;
 mod harness;
