@@ -82,6 +82,14 @@ fn moves(available: &[u64], wanted: &[u64], scarce: bool) -> Vec<Move> {
         .zip(wanted)
         .map(|(has, wants)| has.saturating_sub(*wants))
         .collect();
+    let lacking = |(has, wants): (&u64, &u64)| wants.saturating_sub(*has);
+    let all_lack: u64 = available.iter().zip(wanted).map(lacking).sum();
+    // What nobody here needs may travel beyond the need, half of the richest's at a time.
+    let mut surplus = if scarce {
+        0
+    } else {
+        spare.iter().sum::<u64>() - all_lack
+    };
     let mut moves = Vec::new();
     let numbered = (0_u32..).zip(available.iter().zip(wanted));
     for (borrower, (has, wants)) in numbered {
@@ -93,9 +101,12 @@ fn moves(available: &[u64], wanted: &[u64], scarce: bool) -> Vec<Move> {
             let Some((donor, spare)) = richest.filter(|(_, spare)| **spare > 0) else {
                 break;
             };
-            let units = if scarce { lacks } else { lacks.max(*spare / 2) }.min(*spare);
+            let needed = lacks.min(*spare);
+            let extra = (*spare / 2).saturating_sub(needed).min(surplus);
+            let units = needed + extra;
+            surplus -= extra;
+            lacks -= needed;
             *spare -= units;
-            lacks = lacks.saturating_sub(units);
             moves.push(Move {
                 donor,
                 borrower,
