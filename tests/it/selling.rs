@@ -8,36 +8,38 @@ use loadtest::scenario::Scenario;
 
 use crate::harness::{Database, Deployment, Plan, assert_valid};
 
-fn ten_thousand_buyers() -> Scenario {
-    Scenario {
-        sale: NewSale {
+const SEGMENTS: [u32; 5] = [1, 4, 16, 64, 256];
+
+/// 10,000 buyers want one to three of 1,000 units each, whatever the number of segments.
+async fn ten_thousand_buyers(deployment: &Deployment) {
+    for segments in SEGMENTS {
+        let sale = NewSale {
             quantity: 1_000,
+            segments,
             per_buyer_limit: 3,
             ..NewSale::default()
-        },
-        buyers: 10_000,
-        quantities: 1..=3,
-        replay: true,
-        ..Scenario::default()
+        };
+        let scenario = Scenario {
+            sale,
+            buyers: 10_000,
+            quantities: 1..=3,
+            replay: true,
+            ..Scenario::default()
+        };
+        let report = run_sale(&deployment.target, &scenario).await.unwrap();
+        assert_valid(&report, 1_000, deployment);
+        println!("{segments} segments: {:?}", report.elapsed);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_buyers_at_one_process_on_sqlite_get_exactly_the_quantity() {
-    let deployment = Deployment::start(Plan::new(Database::Sqlite, 1)).await;
-    let report = run_sale(&deployment.target, &ten_thousand_buyers())
-        .await
-        .unwrap();
-    assert_valid(&report, 1_000, &deployment);
+    ten_thousand_buyers(&Deployment::start(Plan::new(Database::Sqlite, 1)).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_buyers_at_three_processes_on_postgres_get_exactly_the_quantity() {
-    let deployment = Deployment::start(Plan::new(Database::Postgres, 3)).await;
-    let report = run_sale(&deployment.target, &ten_thousand_buyers())
-        .await
-        .unwrap();
-    assert_valid(&report, 1_000, &deployment);
+    ten_thousand_buyers(&Deployment::start(Plan::new(Database::Postgres, 3)).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
