@@ -270,6 +270,31 @@ impl Client {
         .await
     }
 
+    /// Splits a sale's stock into this many segments.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn change_segments(&mut self, sale: u32, segments: u32) -> Result<Sale, CallError> {
+        let path = format!("/v1/sales/{sale}/segments");
+        let body = format!(r#"{{"segments":{segments}}}"#).into_bytes();
+        self.call(As::Admin, Method::POST, &path, Some(body)).await
+    }
+
+    /// Changes a sale's quantity from what the caller believes it is.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn change_quantity(
+        &mut self,
+        sale: u32,
+        from: u32,
+        to: u32,
+    ) -> Result<Sale, CallError> {
+        let path = format!("/v1/sales/{sale}/quantity");
+        let body = format!(r#"{{"from":{from},"to":{to}}}"#).into_bytes();
+        self.call(As::Admin, Method::POST, &path, Some(body)).await
+    }
+
     /// Reads the figures of a sale's segments.
     ///
     /// # Errors

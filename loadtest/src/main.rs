@@ -7,7 +7,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use loadtest::bench::{self, BenchOptions, Database};
+use loadtest::bench::Database;
+use loadtest::bench::loads::{self, LoadOptions};
+use loadtest::bench::shares::{self, ShareOptions};
 use loadtest::demo::{self, DemoOptions};
 use loadtest::judge::Verdict;
 use tokio::signal::unix::{SignalKind, signal};
@@ -35,6 +37,8 @@ enum Command {
     ///
     /// Prints medians of alternating pairs, and the CPU time that a purchase costs each process.
     Bench(BenchArgs),
+    /// Measure how long a load of stock takes, by the number of orders, and what a buyer feels of it
+    BenchLoads(BenchLoadsArgs),
 }
 
 #[derive(Debug, Args)]
@@ -45,9 +49,12 @@ struct BenchArgs {
     /// Connections of the load, one measurement each
     #[arg(long, value_delimiter = ',', default_values_t = [128, 512], value_parser = up_to(4_096))]
     connections: Vec<u32>,
-    /// Alternating pairs of runs
+    /// Segments of the sales that are compared
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 8, 64], value_parser = up_to(256))]
+    segments: Vec<u32>,
+    /// Rounds: each runs the null handler and every sale once
     #[arg(long, default_value_t = 5, value_parser = up_to(100))]
-    pairs: u32,
+    rounds: u32,
     /// Seconds of each run
     #[arg(long, default_value_t = 8, value_parser = up_to(60))]
     seconds: u32,
@@ -63,10 +70,32 @@ struct BenchArgs {
     script: PathBuf,
 }
 
+#[derive(Debug, Args)]
+struct BenchLoadsArgs {
+    /// Where the orders are
+    #[arg(long, value_enum, default_value = "postgres")]
+    database: DatabaseArg,
+    /// Numbers of orders, growing
+    #[arg(long, value_delimiter = ',', default_values_t = [1_000, 10_000, 100_000], value_parser = up_to(2_000_000))]
+    orders: Vec<u32>,
+    /// The service's program [default: beside this one]
+    #[arg(long, value_name = "PATH")]
+    stockade_binary: Option<PathBuf>,
+}
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum DatabaseArg {
     Sqlite,
     Postgres,
+}
+
+impl From<DatabaseArg> for Database {
+    fn from(database: DatabaseArg) -> Self {
+        match database {
+            DatabaseArg::Sqlite => Self::Sqlite,
+            DatabaseArg::Postgres => Self::Postgres,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -122,24 +151,33 @@ fn main() -> ExitCode {
 async fn run(cli: Cli) -> Result<Verdict> {
     match cli.command {
         Command::Demo(args) => run_demo(args).await,
-        Command::Bench(args) => run_bench(args).await,
+        Command::Bench(args) => {
+            let options = ShareOptions {
+                database: args.database.into(),
+                connections: args.connections,
+                segments: args.segments,
+                rounds: args.rounds,
+                duration: Duration::from_secs(args.seconds.into()),
+                stockade_binary: args.stockade_binary.map_or_else(demo::beside_us, Ok)?,
+                script: args.script,
+            };
+            measured(shares::run(&options)).await
+        }
+        Command::BenchLoads(args) => {
+            let options = LoadOptions {
+                database: args.database.into(),
+                orders: args.orders,
+                stockade_binary: args.stockade_binary.map_or_else(demo::beside_us, Ok)?,
+            };
+            measured(loads::run(&options)).await
+        }
     }
 }
 
-async fn run_bench(args: BenchArgs) -> Result<Verdict> {
-    let options = BenchOptions {
-        database: match args.database {
-            DatabaseArg::Sqlite => Database::Sqlite,
-            DatabaseArg::Postgres => Database::Postgres,
-        },
-        connections: args.connections,
-        pairs: args.pairs,
-        duration: Duration::from_secs(args.seconds.into()),
-        stockade_binary: args.stockade_binary.map_or_else(demo::beside_us, Ok)?,
-        script: args.script,
-    };
+/// A benchmark's verdict: it counts only if the books balance afterwards.
+async fn measured(bench: impl Future<Output = Result<bool>>) -> Result<Verdict> {
     let balanced = tokio::select! {
-        balanced = bench::run(&options) => balanced?,
+        balanced = bench => balanced?,
         signal = tokio::signal::ctrl_c() => {
             signal.context("cannot watch for Ctrl-C")?;
             anyhow::bail!("told to end before there was a figure")
