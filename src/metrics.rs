@@ -115,6 +115,8 @@ families! {
     returns_applied: Count = "returns_applied", Counter::default();
     /// Loads of a sale's stock into Redis that became necessary, by what made them so.
     loads_needed: Family<CauseLabels, Count> = "loads_needed", Family::default();
+    /// Loads of a sale's stock into Redis that this instance is at.
+    loads_under_way: Gauge = "loads_under_way", Gauge::default();
     /// Seconds that one load of a sale's stock into Redis took.
     load_seconds: Histogram = "load_seconds", seconds();
     /// Holds that ended without payment.
@@ -216,6 +218,12 @@ impl Metrics {
     pub fn request_begins(&self) -> InFlight<'_> {
         self.families.requests_in_flight.inc();
         InFlight(&self.families.requests_in_flight)
+    }
+
+    /// A load of stock has begun; it counts as under way until the guard is dropped.
+    pub fn load_begins(&self) -> InFlight<'_> {
+        self.families.loads_under_way.inc();
+        InFlight(&self.families.loads_under_way)
     }
 
     /// A batch of purchases has been through Redis.

@@ -11,8 +11,9 @@
 -- KEYS[3] requests  hash    order id (16 bytes) -> mark: "<quantity>" admitted, "<quantity>r" its units
 --                           came back, "v" refused for good under this key
 -- KEYS[4] journal   stream  one entry per call that admitted: order id -> "<quantity>:<buyer>", …
--- ARGV[1] "1" if a lost copy of these purchases may still arrive: refusals are then written down as "v",
---         so that the late copy cannot be admitted after the buyer was told no; else "0"
+-- ARGV[1] "0", or "1" if a lost copy of these purchases may still arrive: refusals are then written down
+--         as "v", so that the late copy cannot be admitted after the buyer was told no. But for lack of
+--         stock, which other segments may have, only if this is the last word: "2"
 -- ARGV[2] the latest Redis time, ms, at which this copy may still act; 0: none
 -- ARGV[3…] order id, buyer, quantity of each purchase
 --
@@ -34,9 +35,10 @@
 -- Complexity: O(N), with ten Redis commands whatever N is. Time is Redis' own: the clock of the window.
 
 local meta_key, buyers_key, requests_key, journal_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local late_copy_possible, act_before_ms = ARGV[1] == '1', tonumber(ARGV[2])
+local late_copy_possible, last_word = ARGV[1] ~= '0', ARGV[1] == '2'
+local act_before_ms = tonumber(ARGV[2])
 local FIRST, STRIDE = 3, 3
-local SENTINEL = ''
+local SENTINEL, SHORT = '', 6
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -103,7 +105,7 @@ for i = 2, #ids do
   elseif units_of[buyer] + quantity > limit then
     code, number = 5, math.max(limit - units_of[buyer], 0)
   elseif quantity > available then
-    code, number = 6, available
+    code, number = SHORT, available
   else
     code, number = 1, 0
     available = available - quantity
@@ -116,7 +118,7 @@ for i = 2, #ids do
     journaled[#journaled + 1] = id
     journaled[#journaled + 1] = quantity .. ':' .. buyer
   end
-  if code >= 5 and late_copy_possible then
+  if code >= 5 and late_copy_possible and (code ~= SHORT or last_word) then
     mark_of[id] = 'v'
     marked[#marked + 1] = id
     marked[#marked + 1] = 'v'

@@ -38,6 +38,8 @@ pub(super) struct Attempt {
     pub(super) deadline: Instant,
     stage: Arc<AtomicU8>,
     reply: Option<oneshot::Sender<Outcome>>,
+    /// Whether a lost copy of it may still arrive at Redis.
+    pub(super) late_copy_possible: bool,
     /// Held until Redis has decided, for whoever gathered units for it.
     turn: Option<Turn>,
     _place: Option<Place>,
@@ -98,6 +100,7 @@ impl Attempt {
             deadline,
             stage: Arc::clone(&stage),
             reply: Some(reply),
+            late_copy_possible: false,
             turn: None,
             _place: Some(place),
         };
@@ -120,6 +123,7 @@ impl Attempt {
             deadline,
             stage: Arc::new(AtomicU8::new(ADMITTED)),
             reply: None,
+            late_copy_possible: false,
             turn: None,
             _place: None,
         }

@@ -131,6 +131,7 @@ impl LiveSale {
             self.core.env.sleep(LOADING_POLL).await;
             return Ok(None);
         }
+        let _under_way = self.core.metrics.load_begins();
         let started = self.core.env.now();
         let epoch = row.epoch + 1;
         let fenced = ledger.sale(self.id).await?;

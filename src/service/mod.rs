@@ -8,6 +8,7 @@ mod admin;
 mod attempt;
 mod audit;
 mod books;
+mod decided;
 mod ender;
 mod feed;
 mod live;

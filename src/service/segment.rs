@@ -10,11 +10,10 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::attempt::Attempt;
+use super::decided::Decided;
 use super::live::LiveSale;
-use super::shortage::Short;
-use super::writer::Group;
-use crate::domain::{Purchase, Refusal, Sale, Timestamp};
-use crate::stock::scripts::{self, Answer, Decision, Presence};
+use crate::domain::{Purchase, Sale};
+use crate::stock::scripts::{self, Copies, Decision, Presence};
 use crate::stock::{Connection, Error, SegmentKeys};
 
 /// The most purchases in one batch. Far below what a script may unpack, and at the knee of the curve:
@@ -34,11 +33,7 @@ pub(super) struct Segment {
 /// What became of one call of the script.
 enum Sent {
     /// Every purchase was decided.
-    Decided {
-        entry: Option<String>,
-        sold_out: bool,
-        answers: Vec<Answer>,
-    },
+    Decided(Decided),
     /// The segment is not there: nothing was decided.
     NotThere(Presence),
     /// Nobody waits any longer.
@@ -93,16 +88,13 @@ impl Segment {
         }
         let started = self.live.core.env.now();
         let keys = self.live.keys(self.number, sale.epoch);
-        match self.send(queue, &keys).await {
-            Sent::Decided {
-                entry,
-                sold_out,
-                answers,
-            } => {
+        match self.send(queue, &sale, &keys).await {
+            Sent::Decided(decided) => {
                 crate::crash_point!("purchase:decided");
                 let took = self.live.core.env.now() - started;
                 self.live.core.metrics.flushed(queue.len(), took);
-                self.hand_on(std::mem::take(queue), &sale, entry, sold_out, answers);
+                let attempts = std::mem::take(queue);
+                self.live.hand_on(self.number, &sale, decided, attempts);
             }
             Sent::NotThere(presence) => {
                 queue.iter().for_each(Attempt::come_back);
@@ -128,7 +120,7 @@ impl Segment {
     /// After an outcome that is not known, the purchases are sent again under the same ids: what the
     /// first copy admitted is a replay. The first copy may still be under way, so refusals are then
     /// written down, and each copy carries the time after which it must do nothing.
-    async fn send(&mut self, queue: &[Attempt], keys: &SegmentKeys) -> Sent {
+    async fn send(&mut self, queue: &mut [Attempt], sale: &Sale, keys: &SegmentKeys) -> Sent {
         let env = self.live.core.env.clone();
         let purchases: Vec<&Purchase> = queue.iter().map(|attempt| &attempt.purchase).collect();
         let latest = queue
@@ -136,14 +128,14 @@ impl Segment {
             .map(|attempt| attempt.deadline)
             .max()
             .unwrap_or_else(|| env.now());
-        let mut late_copy_possible = false;
+        let mut late_copy_possible = queue.iter().any(|attempt| attempt.late_copy_possible);
         loop {
             let left = latest.saturating_duration_since(env.now()).max(RETRY_PAUSE);
             let act_before_ms = self.live.redis_clock_after(left);
             let call = scripts::purchase(
                 &mut self.connection,
                 keys,
-                late_copy_possible,
+                copies(late_copy_possible, sale),
                 act_before_ms,
                 &purchases,
             );
@@ -156,11 +148,14 @@ impl Segment {
                     answers,
                 }) => {
                     self.live.learn_clock(now_ms);
-                    return Sent::Decided {
+                    for attempt in queue.iter_mut() {
+                        attempt.late_copy_possible |= late_copy_possible;
+                    }
+                    return Sent::Decided(Decided {
                         entry,
                         sold_out,
                         answers,
-                    };
+                    });
                 }
                 Ok(Decision::NotThere(presence)) => return Sent::NotThere(presence),
                 Ok(Decision::TooLate { now_ms }) => self.live.learn_clock(now_ms),
@@ -180,85 +175,18 @@ impl Segment {
         }
     }
 
-    /// Gives each purchase to whoever decides the rest of its way.
-    fn hand_on(
-        &self,
-        attempts: Vec<Attempt>,
-        sale: &Arc<Sale>,
-        entry: Option<String>,
-        sold_out: bool,
-        answers: Vec<Answer>,
-    ) {
-        let mut group = Group {
-            epoch: sale.epoch,
-            segment: self.number,
-            entry: None,
-            attempts: vec![],
-        };
-        let mut units = 0;
-        for (mut attempt, answer) in attempts.into_iter().zip(answers) {
-            attempt.decided();
-            match answer {
-                Answer::Admitted => {
-                    units += u64::from(attempt.purchase.quantity);
-                    attempt.admit(false);
-                    group.attempts.push(attempt);
-                }
-                Answer::Replay => {
-                    attempt.admit(true);
-                    group.attempts.push(attempt);
-                }
-                Answer::Short(_) if sold_out => self.refuse(attempt, Refusal::SoldOut),
-                Answer::Short(available) => {
-                    self.live.fall_short(Short {
-                        attempt,
-                        available,
-                        epoch: sale.epoch,
-                    });
-                }
-                Answer::LimitReached(left) => {
-                    let limit = sale.terms.per_buyer_limit;
-                    self.refuse(attempt, Refusal::LimitReached { limit, left });
-                }
-                Answer::KeyReused(quantity) => {
-                    self.refuse(attempt, Refusal::KeyReused { quantity });
-                }
-                Answer::Void => self.refuse(attempt, Refusal::Void),
-                Answer::Closed => self.refuse(attempt, Refusal::Closed),
-                Answer::Paused => {
-                    self.refuse(
-                        attempt,
-                        Refusal::NotOpen {
-                            opens_at: None,
-                            paused: true,
-                        },
-                    );
-                }
-                Answer::NotOpen(opens_at_ms) => {
-                    let opens_at = opens_at_ms.and_then(|ms| Timestamp::from_millis(ms).ok());
-                    self.refuse(
-                        attempt,
-                        Refusal::NotOpen {
-                            opens_at,
-                            paused: false,
-                        },
-                    );
-                }
-            }
-        }
-        group.entry = entry.map(|entry| (entry, units));
-        if !group.attempts.is_empty() {
-            self.live.commit(group);
-        }
-    }
-
-    fn refuse(&self, attempt: Attempt, refusal: Refusal) {
-        super::refuse(&self.live, attempt, refusal);
-    }
-
     /// While the sale cannot be reached, only those stay queued for whom it still matters.
     fn drop_overdue(&self, queue: &mut Vec<Attempt>) {
         let now = self.live.core.env.now();
         queue.retain(|attempt| attempt.deadline > now || attempt.was_admitted());
+    }
+}
+
+/// What a refusal must leave behind. With one segment there is nobody to borrow from: "short" is final.
+fn copies(late_copy_possible: bool, sale: &Sale) -> Copies {
+    match (late_copy_possible, sale.terms.segments) {
+        (false, _) => Copies::One,
+        (true, 1) => Copies::LastWord,
+        (true, _) => Copies::LateOnePossible,
     }
 }

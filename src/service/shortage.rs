@@ -13,11 +13,13 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::attempt::Attempt;
+use super::decided::Decided;
 use super::live::LiveSale;
 use crate::domain::{Refusal, Sale};
+use crate::stock::Error;
 use crate::stock::collect::Reading;
 use crate::stock::plan::{self, Demand, Verdict};
-use crate::stock::{Error, scripts};
+use crate::stock::scripts::{self, Answer, Copies, Decision};
 
 /// The most purchases that one round decides.
 const GATHERED_MAX: usize = 4_096;
@@ -208,12 +210,62 @@ impl Shortage {
             }
             Err(_) => Arc::clone(row),
         };
+        let last_word_needed = |(_, short): &mut (u64, Short)| {
+            // With one segment, "short" was the last word.
+            short.attempt.late_copy_possible && row.terms.segments > 1
+        };
+        let mut shorts = shorts;
+        let doubtful: Vec<_> = shorts.extract_if(.., last_word_needed).collect();
         for (available, short) in shorts {
             let refusal = refusal(&row, short.attempt.purchase.quantity, available);
             super::refuse(&self.live, short.attempt, refusal);
         }
+        for (available, short) in doubtful {
+            self.say_the_last_word(&row, available, short).await;
+        }
         if row.is_sold_out() && row.epoch > self.told_epoch {
             self.tell(&row).await;
+        }
+    }
+
+    /// Refuses a purchase of which a lost copy may still arrive: only after its home has written down that
+    /// it is void. If the copy was faster, or stock has come, it is admitted instead.
+    async fn say_the_last_word(&mut self, row: &Arc<Sale>, available: u64, short: Short) {
+        let attempt = short.attempt;
+        if !attempt.set_out() {
+            return;
+        }
+        let segment = row.home(attempt.purchase.order);
+        let now = self.live.core.env.now();
+        let act_before_ms = self
+            .live
+            .redis_clock_after(attempt.deadline.saturating_duration_since(now));
+        let (mut connection, keys) = (
+            self.live.connection(segment),
+            self.live.keys(segment, row.epoch),
+        );
+        let one = [&attempt.purchase];
+        let copies = Copies::LastWord;
+        let call = scripts::purchase(&mut connection, &keys, copies, act_before_ms, &one);
+        match self.live.within(call).await {
+            Ok(Decision::Decided { answers, .. }) if matches!(answers[..], [Answer::Short(_)]) => {
+                let refusal = refusal(row, attempt.purchase.quantity, available);
+                super::refuse(&self.live, attempt, refusal);
+            }
+            Ok(Decision::Decided {
+                entry,
+                sold_out,
+                answers,
+                ..
+            }) => {
+                let decided = Decided {
+                    entry,
+                    sold_out,
+                    answers,
+                };
+                self.live.hand_on(segment, row, decided, vec![attempt]);
+            }
+            Ok(_) | Err(_) => self.waiting.push(Short { attempt, ..short }),
         }
     }
 

@@ -8,7 +8,8 @@ use proptest::test_runner::{Config, TestRunner};
 use redis::AsyncCommands as _;
 use redis::aio::MultiplexedConnection;
 use stockade::domain::{BuyerId, IdempotencyKey, OrderId, Purchase, SaleId};
-use stockade::stock::scripts::{self, Answer, Decision, Presence, Returned};
+use stockade::stock::requests::{Mark, marks};
+use stockade::stock::scripts::{self, Answer, Copies, Decision, Presence, Returned};
 use stockade::stock::{Error, SegmentKeys, journal};
 
 struct Segment {
@@ -68,7 +69,8 @@ impl Segment {
     ) -> Result<Decision, Error> {
         let purchases: Vec<&Purchase> = purchases.iter().collect();
         let connection = &mut self.connection;
-        scripts::purchase(connection, &self.keys, last, act_before_ms, &purchases).await
+        let copies = if last { Copies::LastWord } else { Copies::One };
+        scripts::purchase(connection, &self.keys, copies, act_before_ms, &purchases).await
     }
 
     async fn decide(&mut self, last: bool, purchases: &[Purchase]) -> Decision {
@@ -485,4 +487,25 @@ fn random_batches_and_returns_are_decided_as_the_model_decides_them() {
         result
     });
     outcome.unwrap();
+}
+
+/// Another segment may have the unit: whoever is short at home keeps the key until that is known.
+#[tokio::test]
+async fn lack_of_stock_makes_a_key_void_only_as_the_last_word() {
+    let mut segment = segment(0, 1).await;
+    let wish = purchase("a", "k", 1);
+    let (connection, keys) = (&mut segment.connection, &segment.keys);
+    for (copies, mark) in [
+        (Copies::One, None),
+        (Copies::LateOnePossible, None),
+        (Copies::LastWord, Some(Mark::Void)),
+    ] {
+        let decision = scripts::purchase(connection, keys, copies, 0, &[&wish]).await;
+        let Ok(Decision::Decided { answers, .. }) = decision else {
+            panic!("{copies:?}: {decision:?}");
+        };
+        assert_eq!(answers, [Answer::Short(0)], "{copies:?}");
+        let marks = marks(connection, keys, &[wish.order]).await.unwrap();
+        assert_eq!(marks, [mark], "{copies:?}");
+    }
 }

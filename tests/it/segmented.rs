@@ -7,7 +7,7 @@ use loadtest::servers::eventually;
 use stockade::domain::{BuyerId, IdempotencyKey, OrderId, Outcome, Purchase, Refusal, Stage};
 use stockade::service::{AuditVerdict, OrderView};
 use stockade::stock::SegmentKeys;
-use stockade::stock::scripts::{self, Decision};
+use stockade::stock::scripts::{self, Copies, Decision};
 
 use crate::shop::{buy, buy_at, instance, open, shop, terms};
 
@@ -73,7 +73,7 @@ async fn an_admission_outlives_a_loader_that_died_before_it_adopted() {
     };
     let mut connection = shop.redis.connection().await.unwrap();
     let keys = SegmentKeys::new(sale.id, 0, 1);
-    let decision = scripts::purchase(&mut connection, &keys, false, 0, &[&purchase]).await;
+    let decision = scripts::purchase(&mut connection, &keys, Copies::One, 0, &[&purchase]).await;
     assert!(
         matches!(decision, Ok(Decision::Decided { .. })),
         "{decision:?}"

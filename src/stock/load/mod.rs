@@ -93,6 +93,11 @@ impl<C: ConnectionLike, F: Fn(u32) -> C> Loader<'_, F> {
         loaded
     }
 
+    fn begin(&self, step: Step, parts: u32) {
+        tracing::info!(sale.id = %self.sale.id, sale.epoch = self.sale.epoch, parts, "{}", step.word());
+        self.progress.begin(step, parts);
+    }
+
     /// Renews the lease until this loader is overtaken.
     async fn keep_lease(&self) -> Failed {
         loop {
@@ -110,12 +115,12 @@ impl<C: ConnectionLike, F: Fn(u32) -> C> Loader<'_, F> {
         let (id, epoch) = (self.sale.id, self.sale.epoch);
         let adopted = self.adopt().await?;
         crate::crash_point!("load:adopted");
-        self.progress.begin(Step::Reading, 0);
+        self.begin(Step::Reading, 0);
         let snapshot = self.ledger.snapshot(id, epoch, change).await?;
         let snapshot = snapshot.ok_or(Failed::Overtaken)?;
         crate::crash_point!("load:read");
         let (sale, segments) = (&snapshot.sale, snapshot.sale.terms.segments);
-        self.progress.begin(Step::Writing, segments);
+        self.begin(Step::Writing, segments);
         let contents = (0..).zip(split(&snapshot));
         stream::iter(contents.map(Ok))
             .try_for_each_concurrent(WRITTEN_AT_ONCE, async |(segment, content)| {
@@ -126,7 +131,7 @@ impl<C: ConnectionLike, F: Fn(u32) -> C> Loader<'_, F> {
             })
             .await?;
         crate::crash_point!("load:written");
-        self.progress.begin(Step::Opening, 0);
+        self.begin(Step::Opening, 0);
         if !self.ledger.finish_load(id, epoch).await? {
             return Err(Failed::Overtaken);
         }
@@ -150,11 +155,11 @@ impl<C: ConnectionLike, F: Fn(u32) -> C> Loader<'_, F> {
         if epoch == 0 {
             return Ok(total);
         }
-        self.progress.begin(Step::Sealing, sale.loaded_segments);
+        self.begin(Step::Sealing, sale.loaded_segments);
         let all = (0..sale.loaded_segments).map(|segment| self.seal(segment, epoch));
         let journals = try_join_all(all).await?;
         crate::crash_point!("load:sealed");
-        self.progress.begin(Step::Adopting, sale.loaded_segments);
+        self.begin(Step::Adopting, sale.loaded_segments);
         for (segment, entries) in (0..).zip(journals) {
             if entries > 0 {
                 self.adopt_journal(segment, epoch, &mut total).await?;

@@ -30,7 +30,7 @@ impl Step {
         Self::Opening,
     ];
 
-    const fn word(self) -> &'static str {
+    pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Idle => "waiting for another instance, or for the next attempt",
             Self::Sealing => "sealing the old segments",

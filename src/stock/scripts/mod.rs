@@ -84,6 +84,28 @@ impl Presence {
     }
 }
 
+/// What is known of other copies of a call, and so what its refusals must leave behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copies {
+    /// This is the only one: refusals leave no trace.
+    One,
+    /// A lost one may still arrive: refusals are written down as void under their key, but for lack of
+    /// stock, which other segments may have.
+    LateOnePossible,
+    /// As [`Self::LateOnePossible`], and lack of stock is final too.
+    LastWord,
+}
+
+impl Copies {
+    const fn argument(self) -> &'static str {
+        match self {
+            Self::One => "0",
+            Self::LateOnePossible => "1",
+            Self::LastWord => "2",
+        }
+    }
+}
+
 /// The answer to a batch of purchases.
 #[derive(Debug)]
 pub enum Decision {
@@ -149,22 +171,21 @@ impl Answer {
     }
 }
 
-/// Decides purchases of one segment: see `purchase.lua`. With `late_copy_possible`, refusals are
-/// remembered under their key. A copy that Redis runs after `act_before_ms` (by its own clock) does
-/// nothing.
+/// Decides purchases of one segment: see `purchase.lua`. A copy that Redis runs after `act_before_ms`
+/// (by its own clock) does nothing.
 ///
 /// # Errors
-/// See [`Error`]; after an unknown outcome call it again with `late_copy_possible`.
+/// See [`Error`]; after an unknown outcome call it again, with [`Copies`] that say so.
 pub async fn purchase<C: ConnectionLike>(
     connection: &mut C,
     keys: &SegmentKeys,
-    late_copy_possible: bool,
+    copies: Copies,
     act_before_ms: i64,
     purchases: &[&Purchase],
 ) -> Result<Decision, Error> {
     type Reply = (i64, i64, String, i64);
     let value: Vec<Value> = run(connection, &PURCHASE, &keys.purchase(), |call| {
-        call.arg(i32::from(late_copy_possible)).arg(act_before_ms);
+        call.arg(copies.argument()).arg(act_before_ms);
         for purchase in purchases {
             call.arg(purchase.order.as_bytes().as_slice())
                 .arg(purchase.buyer.as_str())
