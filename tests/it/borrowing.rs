@@ -8,7 +8,8 @@ use stockade::domain::{NewSale, Outcome, Refusal, SaleId};
 use stockade::service::AuditVerdict;
 use tokio::time::Instant;
 
-use crate::shop::{Shop, buy, instance, open, shop, terms};
+use crate::harness::repeats;
+use crate::shop::{Shop, buy, buy_at, instance, open, shop, terms};
 
 fn in_segments(segments: u32, quantity: u32, per_buyer_limit: u32, hold_seconds: u32) -> NewSale {
     NewSale {
@@ -111,7 +112,7 @@ async fn of_two_orders_for_all_scattered_units_one_wins() {
         let began = Instant::now();
         let (a, b) = tokio::join!(
             buy(&shop, sale, "a", "k", 3),
-            crate::shop::buy_at(&other, sale, "b", "k", 3),
+            buy_at(&other, sale, "b", "k", 3),
         );
         let won = |outcome: &Outcome| matches!(outcome, Outcome::Committed { .. });
         assert!(won(&a) != won(&b), "{a:?}, {b:?}");
@@ -156,6 +157,59 @@ async fn a_unit_that_comes_back_anywhere_is_sold_to_anybody() {
     for n in 0..4 {
         let outcome = buy(&shop, sale, &format!("next{n}"), "k", 1).await;
         assert!(matches!(outcome, Outcome::Committed { .. }), "{outcome:?}");
+    }
+    assert_balanced(&shop, sale, 0).await;
+}
+
+/// As many buyers as units, at two instances: any refusal would be a false one, and strand a unit.
+#[tokio::test(flavor = "multi_thread")]
+async fn when_there_is_a_unit_for_everybody_nobody_is_refused() {
+    let shop = Arc::new(shop().await);
+    let other = instance(&shop.ledger, &shop.redis, Duration::from_millis(50)).await;
+    for _ in 0..3 * repeats() {
+        let sale = open(&shop, in_segments(64, 600, 1, 0)).await.id;
+        let mut crowd = tokio::task::JoinSet::new();
+        for n in 0..600 {
+            let service = if n % 2 == 0 {
+                shop.service.clone()
+            } else {
+                other.clone()
+            };
+            crowd.spawn(async move { buy_at(&service, sale, &format!("b{n}"), "k", 1).await });
+        }
+        while let Some(outcome) = crowd.join_next().await {
+            let outcome = outcome.unwrap();
+            assert!(matches!(outcome, Outcome::Committed { .. }), "{outcome:?}");
+        }
+        assert_balanced(&shop, sale, 600).await;
+    }
+}
+
+/// Units come back while buyers keep asking, at two instances. Whoever is refused is refused for what was
+/// true, so the last return leaves every unit with somebody.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_never_overlooks_a_unit_that_is_on_its_way() {
+    let shop = Arc::new(shop().await);
+    let other = instance(&shop.ledger, &shop.redis, Duration::from_millis(50)).await;
+    let sale = open(&shop, in_segments(32, 1, 1, 600)).await.id;
+    // One unit goes round: bought, given back, bought by somebody who is at home elsewhere.
+    for n in 0..40 * repeats() {
+        let service = if n % 2 == 0 { &shop.service } else { &other };
+        let (buyer, key) = (format!("b{n}"), "k");
+        let outcome = buy_at(service, sale, &buyer, key, 1).await;
+        let Outcome::Committed { order, .. } = outcome else {
+            panic!("the only unit is free: {outcome:?}");
+        };
+        service.cancel(order.id).await.unwrap();
+        eventually("the unit to come back", || {
+            let (ledger, id) = (shop.ledger.clone(), order.id);
+            async move {
+                let open = ledger.sale_returns(id.sale(), 10).await.ok()?;
+                open.is_empty().then_some(())
+            }
+        })
+        .await
+        .unwrap();
     }
     assert_balanced(&shop, sale, 0).await;
 }

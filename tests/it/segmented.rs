@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use loadtest::servers::eventually;
-use stockade::domain::{BuyerId, IdempotencyKey, OrderId, Outcome, Purchase, Refusal, Stage};
+use stockade::domain::{
+    BuyerId, IdempotencyKey, NewSale, OrderId, Outcome, Purchase, Refusal, Stage,
+};
+use stockade::ledger::StockChange;
 use stockade::service::{AuditVerdict, OrderView};
 use stockade::stock::SegmentKeys;
 use stockade::stock::scripts::{self, Copies, Decision};
@@ -101,4 +104,58 @@ async fn an_admission_outlives_a_loader_that_died_before_it_adopted() {
     let audit = shop.service.audit(sale.id).await.unwrap();
     assert_eq!(audit.verdict, AuditVerdict::Balanced, "{audit}");
     assert_eq!((audit.confirmed, audit.available), (1, 9));
+}
+
+/// The terms ask for one segment by now, but four have sold.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_loader_that_died_with_new_terms_leaves_the_old_segments_to_be_adopted() {
+    let shop = shop().await;
+    let terms = NewSale {
+        segments: 4,
+        ..terms(40, 1, 0)
+    };
+    let sale = open(&shop, terms).await;
+    let mut connection = shop.redis.connection().await.unwrap();
+    let mut orders = Vec::new();
+    for n in 0..8 {
+        let buyer = BuyerId::parse(&format!("promised{n}")).unwrap();
+        let order = OrderId::of(sale.id, &buyer, &IdempotencyKey::parse("k").unwrap());
+        let purchase = Purchase {
+            order,
+            buyer,
+            quantity: 1,
+        };
+        let keys = SegmentKeys::new(sale.id, sale.home(order), 1);
+        let decision =
+            scripts::purchase(&mut connection, &keys, Copies::One, 0, &[&purchase]).await;
+        assert!(
+            matches!(decision, Ok(Decision::Decided { .. })),
+            "{decision:?}"
+        );
+        orders.push(order);
+    }
+    let change = StockChange {
+        quantity: None,
+        segments: Some(1),
+    };
+    let no_lease = Duration::ZERO;
+    assert!(shop.ledger.fence(sale.id, 1, no_lease).await.unwrap());
+    let snapshot = shop.ledger.snapshot(sale.id, 2, Some(&change)).await;
+    assert!(snapshot.unwrap().is_some(), "somebody else was faster");
+    eventually("the sale to be loaded again", || {
+        let ledger = shop.ledger.clone();
+        async move {
+            let row = ledger.sale(sale.id).await.ok()??;
+            (row.stage == Stage::Loaded && row.epoch > 2).then_some(())
+        }
+    })
+    .await
+    .unwrap();
+    for order in orders {
+        let view = shop.service.order(order).await.unwrap();
+        assert!(matches!(view, OrderView::Known(_)), "{view:?}");
+    }
+    let audit = shop.service.audit(sale.id).await.unwrap();
+    assert_eq!(audit.verdict, AuditVerdict::Balanced, "{audit}");
+    assert_eq!((audit.confirmed, audit.available), (8, 32));
 }
