@@ -180,6 +180,9 @@ pub struct Sale {
     pub epoch: u64,
     /// The newest epoch whose load was finished: what it admitted may not be in the ledger yet.
     pub loaded_epoch: u64,
+    /// The number of segments under `loaded_epoch`, whatever the terms want by now: the next load seals
+    /// these, and adopts what they hold. 1 before the first load was finished.
+    pub loaded_segments: u32,
     /// Grows with every change of window, pause or close; Redis applies only newer ones.
     pub control: u64,
     /// Units in active orders: reserved + confirmed.

@@ -236,6 +236,7 @@ impl NullAnswer {
                 closed: false,
                 epoch: 1,
                 loaded_epoch: 1,
+                loaded_segments: 1,
                 control: 0,
                 taken: 0,
                 confirmed: 0,

@@ -8,7 +8,7 @@ macro_rules! sale_columns {
     () => {
         "sale_id, product, title, price_minor, currency, quantity, segments, per_buyer_limit, \
          opens_at_ms, closes_at_ms, hold_seconds, strategy, stage, paused, closed, drained, \
-         control, epoch, loaded_epoch, taken, confirmed, created_at_ms"
+         control, epoch, loaded_epoch, loaded_segments, taken, confirmed, created_at_ms"
     };
 }
 
@@ -111,7 +111,9 @@ pub(super) const SNAPSHOT: &str = "
 
 /// $1 sale, $2 epoch.
 pub(super) const FINISH_LOAD: &str = "
-    update sale set stage = 'loaded', loaded_epoch = epoch, load_lease_until_ms = null
+    update sale
+       set stage = 'loaded', loaded_epoch = epoch, loaded_segments = segments,
+           load_lease_until_ms = null
      where sale_id = $1 and epoch = $2 and stage = 'loading'";
 
 /// $1 sale, $2 and $3 its lowest and highest possible id. One statement, so that it sees the sale's
