@@ -168,7 +168,8 @@ fn range(name: &str, value: i64, least: i64, most: i64) -> Result<(), Invalid> {
 pub struct Sale {
     /// Its number.
     pub id: SaleId,
-    /// What was agreed at creation. `opens_at` moves when an admin opens it early.
+    /// What was agreed at creation. `opens_at` moves when an admin opens it early; quantity and
+    /// segments when stock is added or withdrawn or split anew, before the first load or by a load.
     pub terms: NewSale,
     /// How far its stock has come.
     pub stage: Stage,

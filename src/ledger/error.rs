@@ -8,7 +8,7 @@ pub enum Error {
     #[error("the ledger did not answer: {0}")]
     Transient(#[source] sqlx::Error),
     /// The commit was sent and its answer was lost: the change may have happened. Calls are
-    /// idempotent: repeat them.
+    /// idempotent unless they say otherwise: repeat them.
     #[error("the ledger's answer to a commit was lost: {0}")]
     Unknown(#[source] sqlx::Error),
     /// The database refuses this change however often it is tried.

@@ -8,6 +8,9 @@
 //! * **One winner** between confirm, cancel and expiry; whoever loses is told who won.
 //! * **Units come back once**: the row in `stock_return` appears in the transaction that ends the
 //!   order.
+//! * **Terms stand while they are sold from.** Quantity and number of segments change before the
+//!   first load, or in a load, by its loader; the quantity only from the one that the caller names
+//!   ([`StockChange`]), and never below what active orders hold.
 //! * **Feed.** Every change of an order appears in one transaction with a number of the sale that
 //!   only grows in commit order, so that a reader that has seen number n never misses a smaller
 //!   one.
@@ -33,8 +36,8 @@ use crate::domain::{BuyerId, NewSale, Order, OrderId, Purchase, Sale, SaleId};
 
 pub use error::Error;
 pub use value::{
-    Adopted, Change, Commit, Committed, Count, End, Ended, Limits, OrderPage, Snapshot,
-    SnapshotOrder, StockReturn, Transition,
+    Adopted, Change, ChangeAnswer, Commit, Committed, Count, End, Ended, Limits, OrderPage,
+    QuantityChange, ScheduledChange, Snapshot, SnapshotOrder, StockChange, StockReturn, Transition,
 };
 
 /// The most purchases that one transaction commits.
@@ -396,16 +399,44 @@ impl Ledger {
     /// Reads what is to be loaded under `epoch`, and absorbs (deletes) all returns: the snapshot's
     /// free units include them. None if this loader was overtaken.
     ///
+    /// With a `change`, the terms are changed first, in the same transaction. One that is refused
+    /// changes nothing, and the snapshot is of the old terms: the load goes on. The old epoch is
+    /// fenced and adopted by then, so what active orders hold counts everything that was sold.
+    ///
     /// Load one snapshot only: a second one of the same epoch may count units as free that a return
     /// brings to the first one's stock as well.
     ///
     /// # Errors
-    /// See [`Error`]; after [`Error::Unknown`] take another one, of which nothing is loaded yet.
-    pub async fn snapshot(&self, sale: SaleId, epoch: u64) -> Result<Option<Snapshot>, Error> {
-        each!(self, db => db.snapshot(sale, epoch).await)
+    /// See [`Error`]; after [`Error::Unknown`] take another one, of which nothing is loaded yet, and
+    /// take it without the change, which is not repeatable: it would find the quantity that it has
+    /// made itself, and call that stale. The terms in the second snapshot tell whether the change
+    /// has happened, if the caller knows those before it: from its fence on nobody but the loader
+    /// changes quantity and segments, unless it is overtaken. [`Error::Permanent`] or [`Error::Corrupt`] for a change beyond
+    /// the bounds of a sale.
+    pub async fn snapshot(
+        &self,
+        sale: SaleId,
+        epoch: u64,
+        change: Option<&StockChange>,
+    ) -> Result<Option<Snapshot>, Error> {
+        each!(self, db => db.snapshot(sale, epoch, change).await)
     }
 
-    /// Ends a load: stage loaded. False if this loader was overtaken.
+    /// Changes the terms of a sale that was never loaded and is not closed: nobody has sold from
+    /// them. None if there is no such sale.
+    ///
+    /// # Errors
+    /// See [`Error`]; not repeatable, so after [`Error::Unknown`] read the sale. Bounds as in
+    /// [`Ledger::snapshot`].
+    pub async fn change_scheduled(
+        &self,
+        sale: SaleId,
+        change: &StockChange,
+    ) -> Result<Option<ScheduledChange>, Error> {
+        each!(self, db => db.change_scheduled(sale, change).await)
+    }
+
+    /// Ends a load: stage loaded, with the number of segments that the terms have. False if this loader was overtaken.
     ///
     /// # Errors
     /// See [`Error`]; idempotent.

@@ -53,6 +53,14 @@ pub(super) const SET_DRAINED: &str = "
     update sale set drained = true
      where sale_id = $1 and epoch = $2 and stage = 'loaded' and closed and not drained";
 
+/// $1 sale, $2 quantity or null, $3 segments or null. By a transaction that has locked the row and
+/// found that it may.
+pub(super) const CHANGE_STOCK: &str = concat!(
+    "update sale set quantity = coalesce($2, quantity), segments = coalesce($3, segments)
+      where sale_id = $1 returning ",
+    sale_columns!()
+);
+
 /// $1 buyer, $2 the last order of the page before, $3 limit.
 pub(super) const BUYER_ORDERS: &str = concat!(
     "select ",

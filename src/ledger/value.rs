@@ -73,11 +73,60 @@ pub struct StockReturn {
     pub epoch: u64,
 }
 
+/// A wish to have more or fewer units for sale, or another number of segments. Both are changed or
+/// neither.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StockChange {
+    /// Units added or withdrawn.
+    pub quantity: Option<QuantityChange>,
+    /// How many segments there are to be.
+    pub segments: Option<u32>,
+}
+
+/// A quantity that replaces the one its caller believes in. Not a difference: of two admins who both
+/// read 100 and wish for 150, the second is told, and does not make it 200.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuantityChange {
+    /// The quantity that the sale must have now.
+    pub from: u32,
+    /// The quantity that it is to have.
+    pub to: u32,
+}
+
+/// What became of a [`StockChange`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChangeAnswer {
+    /// The sale has the terms asked for.
+    Applied,
+    /// Nothing was changed: the sale has another quantity than the caller believed.
+    Stale {
+        /// The quantity that it has.
+        quantity: u32,
+    },
+    /// Nothing was changed: active orders hold more units than there would be.
+    BelowTaken {
+        /// Units in active orders.
+        taken: u64,
+    },
+}
+
+/// What became of a [`StockChange`] of a sale that nobody had loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ScheduledChange {
+    /// The sale was still to be loaded; it as it is now.
+    Answered(ChangeAnswer, Sale),
+    /// Nothing was changed: a load has begun, so the change must go through a load too; or the sale
+    /// is closed. It as it is now.
+    NotScheduled(Sale),
+}
+
 /// What a load into Redis is made from.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// The sale under the epoch of the load.
+    /// The sale under the epoch of the load, after the change.
     pub sale: Sale,
+    /// What became of the change, if there was one.
+    pub change: Option<ChangeAnswer>,
     /// Every order of the sale, ended ones too.
     pub orders: Vec<SnapshotOrder>,
 }
@@ -142,6 +191,21 @@ pub struct OrderPage {
     pub orders: Vec<Order>,
     /// Ask again with this to go on; none at the end.
     pub next: Option<OrderId>,
+}
+
+impl StockChange {
+    /// What becomes of it if it meets this row, which nobody else changes meanwhile.
+    pub(super) fn answer(&self, sale: &Sale) -> ChangeAnswer {
+        match self.quantity {
+            Some(change) if change.from != sale.terms.quantity => ChangeAnswer::Stale {
+                quantity: sale.terms.quantity,
+            },
+            Some(change) if u64::from(change.to) < sale.taken => {
+                ChangeAnswer::BelowTaken { taken: sale.taken }
+            }
+            _ => ChangeAnswer::Applied,
+        }
+    }
 }
 
 impl OrderPage {

@@ -87,7 +87,7 @@ async fn load_once<C: ConnectionLike>(
     let adopted = adopt(&connection_of, ledger, sale).await?;
     crate::crash_point!("load:adopted");
     let snapshot = ledger
-        .snapshot(sale.id, sale.epoch)
+        .snapshot(sale.id, sale.epoch, None)
         .await?
         .ok_or(Failed::Overtaken)?;
     let segments = snapshot.sale.terms.segments;

@@ -168,7 +168,13 @@ pub async fn an_overtaken_loader_changes_nothing(ledger: &Ledger) {
             .expect("adopt")
             .is_none()
     );
-    assert!(ledger.snapshot(sale, 2).await.expect("snapshot").is_none());
+    assert!(
+        ledger
+            .snapshot(sale, 2, None)
+            .await
+            .expect("snapshot")
+            .is_none()
+    );
     assert!(!ledger.renew_load(sale, 2, LONG_LEASE).await.expect("renew"));
     assert!(!ledger.finish_load(sale, 2).await.expect("finish"));
     let now = audit(ledger, sale).await;
@@ -201,7 +207,13 @@ pub async fn the_end_of_a_load_can_be_repeated(ledger: &Ledger) {
             .expect("adopt")
             .is_none()
     );
-    assert!(ledger.snapshot(sale, 1).await.expect("snapshot").is_none());
+    assert!(
+        ledger
+            .snapshot(sale, 1, None)
+            .await
+            .expect("snapshot")
+            .is_none()
+    );
     assert_eq!(audit(ledger, sale).await.taken, 0);
 }
 

@@ -54,6 +54,13 @@ pub(super) async fn loaded_sale(ledger: &Ledger, quantity: u32, hold_seconds: u3
     sale_now(ledger, sale.id).await
 }
 
+/// A sale that was loaded once and is loaded again: epoch 2.
+pub(super) async fn fenced_sale(ledger: &Ledger, quantity: u32, hold_seconds: u32) -> SaleId {
+    let sale = loaded_sale(ledger, quantity, hold_seconds).await.id;
+    assert!(ledger.fence(sale, 1, LONG_LEASE).await.expect("fence"));
+    sale
+}
+
 /// The sale as it is now.
 pub(super) async fn sale_now(ledger: &Ledger, sale: SaleId) -> Sale {
     ledger

@@ -6,17 +6,11 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::fixture::{
-    LONG_HOLD, LONG_LEASE, PATIENCE, audit, commit, feed, keyed, loaded_sale, my_returns,
-    order_now, purchase, sale_now, singles,
+    LONG_HOLD, LONG_LEASE, PATIENCE, audit, commit, feed, fenced_sale, keyed, loaded_sale,
+    my_returns, order_now, purchase, sale_now, singles,
 };
 use crate::domain::{OrderState, SaleId};
 use crate::ledger::{Adopted, Commit, End, Ledger};
-
-async fn fenced_sale(ledger: &Ledger, quantity: u32, hold_seconds: u32) -> SaleId {
-    let sale = loaded_sale(ledger, quantity, hold_seconds).await.id;
-    assert!(ledger.fence(sale, 1, LONG_LEASE).await.expect("fence"));
-    sale
-}
 
 /// In their turn; one that is too large does not keep out a smaller one behind it.
 pub async fn adopted_purchases_are_taken_as_long_as_they_fit(ledger: &Ledger) {
@@ -155,7 +149,7 @@ pub async fn a_snapshot_has_every_order_of_the_sale(ledger: &Ledger) {
         .expect("reject");
     assert!(ledger.fence(sale, 1, LONG_LEASE).await.expect("fence"));
     let snapshot = ledger
-        .snapshot(sale, 2)
+        .snapshot(sale, 2, None)
         .await
         .expect("snapshot")
         .expect("not overtaken");
@@ -200,7 +194,7 @@ pub async fn a_snapshot_absorbs_the_returns_before_it(ledger: &Ledger) {
         "no stock that could take them back"
     );
     let snapshot = ledger
-        .snapshot(sale, 2)
+        .snapshot(sale, 2, None)
         .await
         .expect("snapshot")
         .expect("not overtaken");
@@ -240,7 +234,7 @@ pub async fn absorbing_and_deleting_returns_do_not_block_each_other(ledger: &Led
             tasks.spawn(async move { ledger.returns_done(&done).await.expect("done") });
         }
         ledger
-            .snapshot(sale, epoch + 1)
+            .snapshot(sale, epoch + 1, None)
             .await
             .expect("snapshot")
             .expect("not overtaken");

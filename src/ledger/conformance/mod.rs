@@ -18,6 +18,8 @@ pub mod load;
 pub mod race;
 pub mod reject;
 pub mod sale;
+pub mod scheduled;
+pub mod stock_change;
 pub mod transition;
 
 use std::fmt;
@@ -83,6 +85,21 @@ pub fn cases() -> Vec<Case> {
             a_snapshot_has_every_order_of_the_sale,
             a_snapshot_absorbs_the_returns_before_it,
             absorbing_and_deleting_returns_do_not_block_each_other;
+        stock_change:
+            a_load_changes_quantity_and_segments,
+            the_guard_moves_with_the_quantity,
+            a_change_from_another_quantity_is_stale,
+            units_in_active_orders_are_not_withdrawn,
+            all_units_that_are_free_can_be_withdrawn,
+            an_overtaken_loader_changes_no_terms,
+            the_segments_of_the_newest_finished_load_are_remembered,
+            terms_beyond_their_bounds_change_nothing;
+        scheduled:
+            a_sale_that_was_never_loaded_is_changed_at_once,
+            a_change_of_a_scheduled_sale_can_be_stale,
+            a_sale_that_is_not_scheduled_is_left_as_it_is,
+            one_of_many_changes_from_one_quantity_wins,
+            a_change_comes_before_the_first_load_or_not_at_all;
         transition:
             every_state_answers_confirm_and_cancel,
             orders_that_end_together_are_answered_one_by_one,

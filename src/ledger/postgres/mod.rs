@@ -14,6 +14,7 @@ mod error;
 mod load;
 mod order;
 mod sale;
+mod stock_change;
 
 use std::str::FromStr;
 use std::time::Duration;

@@ -6,12 +6,12 @@ use sqlx::{SqliteConnection, query, query_as};
 
 use super::change::{lock, now_ms, record_locked};
 use super::error::sort;
-use super::{Sqlite, commit};
+use super::{Sqlite, commit, stock_change};
 use crate::domain::{Purchase, SaleId, Stage};
 use crate::ledger::change::{NewChange, fit, ids};
 use crate::ledger::group::Group;
 use crate::ledger::row::{self, Locked, SnapshotRow};
-use crate::ledger::{Adopted, Error, Snapshot, sql};
+use crate::ledger::{Adopted, Error, Snapshot, StockChange, sql};
 
 /// $1 sale, $2 epoch, $3 lease in milliseconds.
 const FENCE: &str = concat!(
@@ -108,10 +108,18 @@ impl Sqlite {
         &self,
         sale: SaleId,
         epoch: u64,
+        change: Option<&StockChange>,
     ) -> Result<Option<Snapshot>, Error> {
         let mut tx = self.begin().await?;
         let Some(locked) = lock_loading(&mut tx, sale, epoch).await? else {
             return Ok(None);
+        };
+        let (terms, change) = match change {
+            Some(change) => {
+                let (terms, answer) = stock_change::apply(&mut tx, locked.sale, change).await?;
+                (terms, Some(answer))
+            }
+            None => (locked.sale, None),
         };
         let number = i64::from(sale.get());
         query(ABSORB_RETURNS)
@@ -128,7 +136,8 @@ impl Sqlite {
             .map_err(sort)?;
         super::commit(tx).await?;
         Ok(Some(Snapshot {
-            sale: locked.sale,
+            sale: terms,
+            change,
             orders: row::all(orders)?,
         }))
     }

@@ -15,6 +15,7 @@ mod json;
 mod load;
 mod order;
 mod sale;
+mod stock_change;
 
 use std::str::FromStr;
 use std::time::Duration;
