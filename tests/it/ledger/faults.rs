@@ -6,7 +6,9 @@ use loadtest::servers::{PostgresOptions, PostgresServer, Proxy};
 use stockade::domain::{
     BuyerId, IdempotencyKey, NewSale, OrderId, OrderState, Purchase, SaleId, Strategy,
 };
-use stockade::ledger::{Commit, Error, Ledger, Limits, Transition};
+use stockade::ledger::{
+    ChangeAnswer, Commit, Error, Ledger, Limits, QuantityChange, StockChange, Transition,
+};
 
 use super::{LIMITS, connect, postgres_execute, postgres_url, sqlite_url};
 
@@ -95,6 +97,37 @@ async fn a_lost_answer_to_a_commit_is_an_unknown_outcome_and_can_be_repeated() {
     assert_eq!(ledger.returns(9).await.unwrap().len(), 1);
     assert_eq!(taken(&direct, sale).await, 2);
     assert_eq!(proxy.counts().replies_dropped, 2, "the fault was injected");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_answer_to_a_change_of_stock_is_told_by_the_next_snapshot() {
+    let (proxy, ledger, direct) = proxied("lost_change").await;
+    let sale = loaded_sale(&direct).await;
+    assert!(
+        direct
+            .fence(sale, 1, Duration::from_secs(60))
+            .await
+            .unwrap()
+    );
+    let quantity = Some(QuantityChange { from: 100, to: 150 });
+    let change = StockChange {
+        quantity,
+        segments: Some(8),
+    };
+    proxy.drop_next_reply(b"COMMIT");
+    let lost = ledger.snapshot(sale, 2, Some(&change)).await;
+    assert!(matches!(lost, Err(Error::Unknown(_))), "{lost:?}");
+    let next = ledger.snapshot(sale, 2, None).await.unwrap().unwrap();
+    let terms = next.sale.terms;
+    assert_eq!(
+        (terms.quantity, terms.segments),
+        (150, 8),
+        "it had happened"
+    );
+    let repeated = ledger.snapshot(sale, 2, Some(&change)).await.unwrap();
+    let stale = ChangeAnswer::Stale { quantity: 150 };
+    assert_eq!(repeated.unwrap().change, Some(stale));
+    assert_eq!(proxy.counts().replies_dropped, 1, "the fault was injected");
 }
 
 #[tokio::test(flavor = "multi_thread")]

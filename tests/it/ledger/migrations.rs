@@ -1,6 +1,8 @@
 //! Migrations: repeatable, from many processes at once, and refused to an older release.
 
-use sqlx::{Connection, Row, SqliteConnection};
+use std::time::Duration;
+
+use sqlx::{Connection, PgConnection, Row, SqliteConnection};
 use stockade::ledger::{Error, Ledger};
 use tokio::task::JoinSet;
 
@@ -80,6 +82,68 @@ async fn postgres_refuses_a_schema_of_a_newer_release() {
     ledger.migrate().await.unwrap();
     postgres_execute("newer", NEWER).await;
     assert_refuses_a_newer_schema(&ledger).await;
+}
+
+/// A sale as the first release has left it, loaded with four segments.
+const OF_0001: &str = "insert into sale (product, title, price_minor, currency, quantity, segments,
+           per_buyer_limit, hold_seconds, strategy, stage, epoch, loaded_epoch, created_at_ms)
+    values ('sku-1', 'A phone', 9900, 'CNY', 5, 4, 1, 0, 'segmented', 'loaded', 1, 1, 0)";
+
+/// What a release that does not know `loaded_segments` does at the end of a load that was asked for
+/// eight segments.
+const FINISHED_BY_0001: &str = "update sale set segments = 8, epoch = 2, loaded_epoch = 2";
+
+/// What stops that.
+const CONSTRAINT: &str = "sale_loaded_segments_when_finished";
+
+/// A sale that sells during the migration can be loaded after it, and by no older release in a way
+/// that a later load would get wrong.
+async fn assert_knows_the_segments_of_loaded_sales(ledger: &Ledger) {
+    ledger.migrate().await.unwrap();
+    let sale = ledger.sales(None, 9).await.unwrap().remove(0);
+    assert_eq!((sale.terms.segments, sale.loaded_segments), (4, 4));
+    let lease = Duration::from_secs(60);
+    assert!(ledger.fence(sale.id, 1, lease).await.unwrap());
+    assert!(ledger.finish_load(sale.id, 2).await.unwrap());
+}
+
+#[tokio::test]
+async fn sqlite_knows_the_segments_of_sales_loaded_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = sqlite_url(&directory);
+    let ledger = connect(&url).await;
+    let mut connection = SqliteConnection::connect(&url).await.unwrap();
+    let all = sqlx::migrate!("./migrations/sqlite");
+    all.run_to(1, &mut connection).await.unwrap();
+    sqlx::raw_sql(OF_0001)
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    assert_knows_the_segments_of_loaded_sales(&ledger).await;
+    let refused = sqlx::raw_sql(FINISHED_BY_0001)
+        .execute(&mut connection)
+        .await
+        .unwrap_err();
+    assert!(refused.to_string().contains(CONSTRAINT), "{refused}");
+}
+
+#[tokio::test]
+async fn postgres_knows_the_segments_of_sales_loaded_before() {
+    let url = postgres_url("loaded_before").await;
+    let ledger = connect(&url).await;
+    let mut connection = PgConnection::connect(&url).await.unwrap();
+    let all = sqlx::migrate!("./migrations/postgres");
+    all.run_to(1, &mut connection).await.unwrap();
+    sqlx::raw_sql(OF_0001)
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    assert_knows_the_segments_of_loaded_sales(&ledger).await;
+    let refused = sqlx::raw_sql(FINISHED_BY_0001)
+        .execute(&mut connection)
+        .await
+        .unwrap_err();
+    assert!(refused.to_string().contains(CONSTRAINT), "{refused}");
 }
 
 /// The schema after all migrations, for review. `INSTA_UPDATE=always cargo test` renews it.
