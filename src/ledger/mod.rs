@@ -368,6 +368,16 @@ impl Ledger {
         each!(self, db => db.fence(sale, from, lease).await)
     }
 
+    /// As [`Ledger::fence`], of a sale whose load does not come to its end: only if it is loading and
+    /// its loader's lease is over. Whoever has read `loading` calls this one: the load may have ended
+    /// since, and a fence would make it vain.
+    ///
+    /// # Errors
+    /// As [`Ledger::fence`].
+    pub async fn overtake(&self, sale: SaleId, from: u64, lease: Duration) -> Result<bool, Error> {
+        each!(self, db => db.overtake(sale, from, lease).await)
+    }
+
     /// Lengthens the loader's lease; false if it was overtaken.
     ///
     /// # Errors

@@ -127,7 +127,14 @@ impl LiveSale {
         change: Option<&StockChange>,
     ) -> Result<Option<Option<ChangeAnswer>>, Failed> {
         let ledger = &self.core.ledger;
-        if !ledger.fence(self.id, row.epoch, load::LEASE).await? {
+        let is_loader = match row.stage {
+            // The load that was under way may have ended since: that epoch must not be fenced.
+            Stage::Loading => ledger.overtake(self.id, row.epoch, load::LEASE).await?,
+            Stage::Scheduled | Stage::Loaded => {
+                ledger.fence(self.id, row.epoch, load::LEASE).await?
+            }
+        };
+        if !is_loader {
             self.core.env.sleep(LOADING_POLL).await;
             return Ok(None);
         }

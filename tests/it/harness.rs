@@ -55,7 +55,7 @@ pub(crate) struct Deployment {
     pub(crate) services: Vec<Service>,
     pub(crate) options: Vec<ServiceOptions>,
     pub(crate) target: Target,
-    _redis: RedisServer,
+    pub(crate) redis: RedisServer,
     _folder: tempfile::TempDir,
 }
 
@@ -107,7 +107,7 @@ impl Deployment {
             services,
             options,
             target,
-            _redis: redis,
+            redis,
             _folder: folder,
         }
     }

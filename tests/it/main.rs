@@ -8,6 +8,7 @@ mod borrowing;
 mod changes;
 #[cfg(feature = "crash-points")]
 mod crashes;
+mod faults;
 mod harness;
 mod holds;
 mod http;

@@ -21,7 +21,7 @@ pub use port::free_port;
 pub use postgres::{PostgresOptions, PostgresServer};
 use process::Process;
 pub use proxy::{Address, Counts, Direction, HeldRequest, Proxy};
-pub use redis::{Append, RedisOptions, RedisServer};
+pub use redis::{Append, RedisCopy, RedisOptions, RedisServer};
 pub use service::{Service, ServiceOptions};
 pub use wait::{eventually, eventually_within};
 

@@ -25,6 +25,14 @@ pub(super) fn redis_server() -> Result<PathBuf> {
     )
 }
 
+/// The path of `redis-check-aof`, which comes with `redis-server`.
+///
+/// # Errors
+/// Says in one line what is missing.
+pub(super) fn redis_check_aof() -> Result<PathBuf> {
+    in_path("redis-check-aof").context("redis-check-aof is not in PATH; it comes with redis-server")
+}
+
 /// The directory that holds `initdb`, `postgres` and `psql`.
 ///
 /// Debian keeps them out of `PATH`, one directory for each version; the newest wins. A link in

@@ -151,6 +151,27 @@ pub async fn a_lease_keeps_other_loaders_out_while_it_lasts(ledger: &Ledger) {
     assert!(fence(ledger, sale, 3, LONG_LEASE).await, "loaded again");
 }
 
+/// Who read `loading` a moment ago does not fence what has been loaded since.
+pub async fn a_load_is_overtaken_only_before_its_end(ledger: &Ledger) {
+    let overtake = async |sale, from, lease| {
+        let won = ledger.overtake(sale, from, lease).await;
+        won.expect("overtake")
+    };
+    let sale = loaded_sale(ledger, 5, 0).await.id;
+    assert!(!overtake(sale, 1, NO_LEASE).await, "loaded");
+    assert!(fence(ledger, sale, 1, LONG_LEASE).await);
+    assert!(!overtake(sale, 2, NO_LEASE).await, "the lease lasts");
+    assert!(ledger.renew_load(sale, 2, NO_LEASE).await.expect("renew"));
+    assert!(!overtake(sale, 1, NO_LEASE).await, "an epoch gone by");
+    assert!(overtake(sale, 2, NO_LEASE).await, "the lease is over");
+    let now = sale_now(ledger, sale).await;
+    assert_eq!((now.epoch, now.stage), (3, Stage::Loading));
+    assert!(!ledger.finish_load(sale, 2).await.expect("finish"));
+    assert!(ledger.finish_load(sale, 3).await.expect("finish"));
+    assert!(!overtake(sale, 3, NO_LEASE).await, "loaded since");
+    assert_eq!(sale_now(ledger, sale).await.epoch, 3);
+}
+
 /// Whatever it still tries; and the one that overtook it is not disturbed.
 pub async fn an_overtaken_loader_changes_nothing(ledger: &Ledger) {
     let sale = loaded_sale(ledger, 5, LONG_HOLD).await.id;

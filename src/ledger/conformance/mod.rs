@@ -74,6 +74,7 @@ pub fn cases() -> Vec<Case> {
             one_of_many_fences_wins,
             a_fence_needs_the_current_epoch_of_a_living_sale,
             a_lease_keeps_other_loaders_out_while_it_lasts,
+            a_load_is_overtaken_only_before_its_end,
             an_overtaken_loader_changes_nothing,
             the_end_of_a_load_can_be_repeated,
             the_newest_finished_load_is_remembered;

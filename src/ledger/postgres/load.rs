@@ -21,6 +21,13 @@ const FENCE: &str = "
        and (stage <> 'loading' or load_lease_until_ms <= now_ms())";
 
 /// $1 sale, $2 epoch, $3 lease in milliseconds.
+const OVERTAKE: &str = "
+    update sale
+       set epoch = epoch + 1, load_lease_until_ms = now_ms() + $3
+     where sale_id = $1 and epoch = $2 and not drained
+       and stage = 'loading' and load_lease_until_ms <= now_ms()";
+
+/// $1 sale, $2 epoch, $3 lease in milliseconds.
 const RENEW: &str = "
     update sale set load_lease_until_ms = now_ms() + $3
      where sale_id = $1 and epoch = $2 and stage = 'loading'";
@@ -46,6 +53,15 @@ impl Postgres {
         lease: Duration,
     ) -> Result<bool, Error> {
         self.lease(FENCE, sale, from, lease).await
+    }
+
+    pub(in crate::ledger) async fn overtake(
+        &self,
+        sale: SaleId,
+        from: u64,
+        lease: Duration,
+    ) -> Result<bool, Error> {
+        self.lease(OVERTAKE, sale, from, lease).await
     }
 
     pub(in crate::ledger) async fn renew_load(

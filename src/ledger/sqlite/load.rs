@@ -25,6 +25,16 @@ const FENCE: &str = concat!(
 );
 
 /// $1 sale, $2 epoch, $3 lease in milliseconds.
+const OVERTAKE: &str = concat!(
+    "update sale
+        set epoch = epoch + 1, load_lease_until_ms = $3 + ",
+    now_ms!(),
+    " where sale_id = $1 and epoch = $2 and not drained
+        and stage = 'loading' and load_lease_until_ms <= ",
+    now_ms!()
+);
+
+/// $1 sale, $2 epoch, $3 lease in milliseconds.
 const RENEW: &str = concat!(
     "update sale set load_lease_until_ms = $3 + ",
     now_ms!(),
@@ -42,6 +52,15 @@ impl Sqlite {
         lease: Duration,
     ) -> Result<bool, Error> {
         self.lease(FENCE, sale, from, lease).await
+    }
+
+    pub(in crate::ledger) async fn overtake(
+        &self,
+        sale: SaleId,
+        from: u64,
+        lease: Duration,
+    ) -> Result<bool, Error> {
+        self.lease(OVERTAKE, sale, from, lease).await
     }
 
     pub(in crate::ledger) async fn renew_load(

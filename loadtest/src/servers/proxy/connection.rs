@@ -117,7 +117,7 @@ async fn forward(client: &mut TcpStream, shared: &Shared) -> io::Result<End> {
     let mut server = None;
     client.set_nodelay(true)?;
     if *wanted.borrow_and_update() == Mode::Forward {
-        let stream = server.insert(connect(&shared.server).await?);
+        let stream = server.insert(connect(&shared.server()).await?);
         tokio::select! {
             // A fault that is asked for while bytes arrive comes first.
             biased;

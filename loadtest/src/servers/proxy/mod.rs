@@ -76,7 +76,8 @@ enum Mode {
 /// What the proxy, its listener and its connections share.
 #[derive(Debug)]
 struct Shared {
-    server: Address,
+    /// Where new connections lead.
+    server: Mutex<Address>,
     /// Set by the proxy's user, followed by listener and connections.
     wanted: watch::Sender<Mode>,
     /// Set by the listener when it has followed.
@@ -90,6 +91,10 @@ struct Shared {
 impl Shared {
     fn count(&self, change: impl FnOnce(&mut Counts)) {
         change(&mut self.counts.lock().expect("no holder panics"));
+    }
+
+    fn server(&self) -> Address {
+        self.server.lock().expect("no holder panics").clone()
     }
 
     fn delay_ms(&self, direction: Direction) -> &AtomicU64 {
@@ -117,7 +122,7 @@ impl Proxy {
         let listener = bind().await?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
-            server,
+            server: Mutex::new(server),
             wanted: watch::Sender::new(Mode::Forward),
             applied: watch::Sender::new(Mode::Forward),
             delay_to_server_ms: AtomicU64::new(0),
@@ -143,6 +148,11 @@ impl Proxy {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.address.port()
+    }
+
+    /// From now on new connections lead to `server`; those that there are stay where they are.
+    pub fn redirect(&self, server: Address) {
+        *self.shared.server.lock().expect("no holder panics") = server;
     }
 
     /// From now on every piece of traffic in this direction arrives `delay` later, in order.

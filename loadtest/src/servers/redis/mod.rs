@@ -1,5 +1,10 @@
 //! A private redis-server.
 
+mod data;
+mod replica;
+#[cfg(test)]
+mod tests;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,6 +15,8 @@ use nix::sys::signal::Signal;
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tempfile::TempDir;
+
+pub use data::RedisCopy;
 
 use super::wait::Deadline;
 use super::{Address, Process, directory, free_port, programs};
@@ -250,6 +257,8 @@ fn arguments(options: &RedisOptions, port: Option<u16>) -> Vec<String> {
     set("bind", "127.0.0.1");
     set("port", &port.unwrap_or(0).to_string());
     set("save", "");
+    // A replica comes when a test starts it, and at once.
+    set("repl-diskless-sync-delay", "0");
     set(
         "appendonly",
         if options.append == Append::Off {
