@@ -16,7 +16,7 @@ use stockade::domain::{
 use stockade::ledger::{COMMIT_MAX, Commit, Ledger, Limits};
 use stockade::service::AuditVerdict;
 use stockade::stock::load::{Failed, Loader, Progress};
-use stockade::stock::scripts::{self, Answer, Decision};
+use stockade::stock::scripts::{self, Answer, Copies, Decision};
 use stockade::stock::{Calls, SegmentKeys};
 use tokio::time::Instant;
 
@@ -50,7 +50,7 @@ async fn promise(shop: &Shop, sale: &Sale, buyer: &str) {
     let purchase = purchase(sale.id, buyer);
     let keys = SegmentKeys::new(sale.id, sale.home(purchase.order), sale.epoch);
     let mut redis = shop.redis.connection().await.unwrap();
-    let decision = scripts::purchase(&mut redis, &keys, false, 0, &[&purchase]).await;
+    let decision = scripts::purchase(&mut redis, &keys, Copies::One, 0, &[&purchase]).await;
     match decision.unwrap() {
         Decision::Decided { answers, .. } => assert_eq!(answers, [Answer::Admitted]),
         other => panic!("nothing is promised: {other:?}"),
