@@ -1,23 +1,21 @@
 //! What happens to every request, once, around the router: its id, its log line, its count, and the
 //! end of a panic.
 //!
-//! This is one function instead of a stack of middleware: each layer would box a future and clone a
-//! service for every request.
+//! This is one function instead of a stack of layers, but for the end of a panic: what it costs is
+//! printed by `cargo run --release --example layers`.
 
 use std::any::Any;
-use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::{CACHE_CONTROL, HeaderName};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use tokio::time::Instant;
+use tower_http::catch_panic::CatchPanic;
 use tower_service::Service as _;
 use tracing::{Level, debug, error, info, warn};
 use uuid::{Builder, Uuid};
@@ -62,6 +60,17 @@ impl Edge {
         Self { inner }
     }
 
+    /// The same around any routes, to measure what it costs.
+    #[must_use]
+    pub fn around(router: Router) -> Self {
+        let inner = Arc::new(Inner {
+            router,
+            metrics: Arc::new(Metrics::new()),
+            templates: Templates::new(std::iter::empty()),
+        });
+        Self { inner }
+    }
+
     /// Answers one request; it never fails and never panics.
     pub async fn respond(&self, request: Request) -> Response {
         let started = Instant::now();
@@ -83,20 +92,10 @@ impl Edge {
 
     /// Runs the router; a panic in a handler becomes a 500.
     async fn run(&self, request: Request) -> Response {
-        let mut router = self.inner.router.clone();
-        let mut future = pin!(router.call(request));
-        let caught =
-            poll_fn(
-                |cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-                    Ok(Poll::Pending) => Poll::Pending,
-                    Ok(Poll::Ready(result)) => Poll::Ready(Ok(result)),
-                    Err(panic) => Poll::Ready(Err(panic)),
-                },
-            );
-        match caught.await {
-            Ok(Ok(response)) => response,
-            Ok(Err(never)) => match never {},
-            Err(panic) => Problem::internal(panic_message(&*panic)).into_response(),
+        let mut router = CatchPanic::custom(self.inner.router.clone(), after_panic);
+        match router.call(request).await {
+            Ok(response) => response.map(Body::new),
+            Err(never) => match never {},
         }
     }
 
@@ -215,12 +214,17 @@ fn method_label(method: &Method) -> &'static str {
     }
 }
 
-fn panic_message(panic: &(dyn Any + Send)) -> String {
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the signature of CatchPanic's handler"
+)]
+fn after_panic(panic: Box<dyn Any + Send + 'static>) -> Response {
     let text = panic
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("a handler panicked: {}", text.unwrap_or("no message"))
+    let cause = format!("a handler panicked: {}", text.unwrap_or("no message"));
+    Problem::internal(cause).into_response()
 }
 
 #[cfg(test)]
@@ -253,13 +257,9 @@ mod tests {
         async fn broken() -> Response {
             panic!("a planted panic");
         }
-        let metrics = Arc::new(Metrics::new());
-        let inner = Arc::new(Inner {
-            router: Router::new().fallback(broken),
-            metrics: Arc::clone(&metrics),
-            templates: Templates::new(std::iter::empty()),
-        });
-        let response = Edge { inner }.respond(Request::default()).await;
+        let edge = Edge::around(Router::new().fallback(broken));
+        let metrics = Arc::clone(&edge.inner.metrics);
+        let response = edge.respond(Request::default()).await;
         assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
         assert!(response.headers().contains_key(REQUEST_ID));
         let cause = response.extensions().get::<Trace>().unwrap().cause.clone();

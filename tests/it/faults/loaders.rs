@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use loadtest::api::NewSale;
@@ -98,7 +99,7 @@ async fn a_loader_sleeps_before(shop: &Shop, command: usize) -> bool {
     let first = Loader {
         connection_of: |_| Drowsy {
             inner: inner.clone(),
-            nap: nap.clone(),
+            nap: Arc::clone(&nap),
         },
         calls: Calls { timeout: A_MINUTE },
         ledger: &shop.ledger,

@@ -60,9 +60,9 @@ impl RedisServer {
         let mut info = redis::cmd("INFO");
         let text: String = info.arg("everything").query_async(&mut connection).await?;
         let values = text.lines().filter_map(|line| line.split_once(':'));
-        let value = values.filter(|(name, _)| *name == field).map(|(_, v)| v);
+        let mut value = values.filter(|(name, _)| *name == field).map(|(_, v)| v);
         let value = value
-            .last()
+            .next_back()
             .with_context(|| format!("INFO has no {field}"))?;
         Ok(value.to_owned())
     }
