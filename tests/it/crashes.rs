@@ -1,25 +1,38 @@
 //! The service is killed at every labelled point, in the middle of a sale: nothing that was promised is
 //! lost, and nothing is sold twice.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use loadtest::api::NewSale;
+use loadtest::pace::Pace;
 use loadtest::run::{open_sale, run_opened};
 use loadtest::scenario::Scenario;
-use loadtest::servers::{Service, ServiceOptions};
+use loadtest::servers::{Service, ServiceOptions, eventually};
+use loadtest::worker::Progress;
 use stockade::crash::POINTS;
 
 use crate::harness::{Database, Deployment, PATIENCE, Plan, assert_valid, repeats, until};
 
+const INSTANCES: usize = 3;
+
 /// Starts the process again without its order to crash, as soon as it is dead.
-async fn revive(service: &mut Service, options: &ServiceOptions) {
+async fn revive(service: &mut Service, options: &ServiceOptions, point: &str) {
     let status = service
         .wait(PATIENCE)
         .await
-        .expect("the crash point was never reached");
+        .unwrap_or_else(|error| panic!("{point} was never reached: {error}"));
     assert!(!status.success(), "it ended by itself: {status}");
     service.restart_with(options).await.unwrap();
+}
+
+/// The same options for a process that does nothing by itself.
+fn idle(options: &ServiceOptions) -> ServiceOptions {
+    let mut idle = options.clone();
+    let pause = ["--upkeep-pause-ms", "60000"];
+    idle.args.extend(pause.map(str::to_owned));
+    idle
 }
 
 /// The same options with an order to die at the `count`th passage of the point.
@@ -31,19 +44,25 @@ fn doomed(options: &ServiceOptions, point: &str, count: u32) -> ServiceOptions {
     doomed
 }
 
+/// So few units in each of so many segments that all borrow from each other.
+fn sale_in_segments(quantity: u32) -> NewSale {
+    NewSale {
+        quantity,
+        segments: 64,
+        ..NewSale::default()
+    }
+}
+
 async fn crash_at(point: &'static str, count: u32, database: Database, respond_async: bool) {
     let returning = point.starts_with("return");
-    // A second process could end all the holds, and the victim never pass the point.
-    let instances = if returning { 1 } else { 2 };
-    let plan = Plan::new(database, instances).flag("journal-grace-ms", 300);
+    let plan = Plan::new(database, INSTANCES).flag("journal-grace-ms", 300);
     let mut deployment = Deployment::start(plan).await;
     // Holds of a second end during and after the run, so that units return while it crashes.
     let hold_seconds = u32::from(returning);
     let sale = NewSale {
-        quantity: 300,
         per_buyer_limit: 2,
         hold_seconds,
-        ..NewSale::default()
+        ..sale_in_segments(300)
     };
     let scenario = Scenario {
         sale,
@@ -57,14 +76,25 @@ async fn crash_at(point: &'static str, count: u32, database: Database, respond_a
     };
     let sale = open_sale(&deployment.target, &scenario).await.unwrap().id;
     let options = deployment.options[0].clone();
-    // Many holds end in one transaction: the point may be passed only once.
-    let count = if returning { 1 } else { count };
-    let doomed = doomed(&options, point, count);
+    if returning {
+        // The others would end all the holds, and the victim never pass the point.
+        for (service, options) in deployment
+            .services
+            .iter_mut()
+            .zip(&deployment.options)
+            .skip(1)
+        {
+            service.restart_with(&idle(options)).await.unwrap();
+        }
+    }
+    // Many holds end in one transaction, and units are moved in bulk: such a point may be passed only once.
+    let often = !returning && !point.starts_with("transfer");
+    let doomed = doomed(&options, point, if often { count } else { 1 });
     let mut victim = deployment.services.remove(0);
     victim.restart_with(&doomed).await.unwrap();
     let target = deployment.target.clone();
     let run = run_opened(&target, &scenario, sale, Arc::default());
-    let (report, ()) = tokio::join!(run, revive(&mut victim, &options));
+    let (report, ()) = tokio::join!(run, revive(&mut victim, &options, point));
     let report = report.unwrap();
     deployment.services.insert(0, victim);
     if returning {
@@ -87,6 +117,10 @@ fn selling_points() -> impl Iterator<Item = &'static str> {
         .filter(|point| !point.starts_with("load"))
 }
 
+fn load_points() -> impl Iterator<Item = &'static str> {
+    POINTS.into_iter().filter(|point| point.starts_with("load"))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_every_point_of_a_purchase_on_sqlite_it_loses_nothing() {
     for _ in 0..repeats() {
@@ -107,9 +141,10 @@ async fn killed_at_every_point_of_a_purchase_on_postgres_it_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_every_point_of_a_load_another_process_finishes_it() {
-    for point in POINTS.into_iter().filter(|point| point.starts_with("load")) {
-        // The upkeep of the other process would load the sale first.
-        let plan = Plan::new(Database::Postgres, 2).flag("upkeep-pause-ms", 60_000);
+    // At the first load there is nothing to seal.
+    for point in load_points().filter(|point| *point != "load:sealed") {
+        // The upkeep of the others would load the sale first.
+        let plan = Plan::new(Database::Postgres, INSTANCES).flag("upkeep-pause-ms", 60_000);
         let mut deployment = Deployment::start(plan).await;
         let options = deployment.options[0].clone();
         let mut victim = deployment.services.remove(0);
@@ -136,11 +171,65 @@ async fn killed_at_every_point_of_a_load_another_process_finishes_it() {
             opened.is_err(),
             "{point}: the process that opened the sale did not die"
         );
-        revive(&mut victim, &options).await;
+        revive(&mut victim, &options, point).await;
         deployment.services.insert(0, victim);
         let report = run_opened(&deployment.target, &scenario, sale, Arc::default())
             .await
             .unwrap();
         assert_valid(&report, 100, &deployment);
+    }
+}
+
+/// All are told to die at the point, so that whoever comes to load does; the lease of each must run out before
+/// the next one begins. Those who are dead are started again, without that order.
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_every_point_of_a_load_under_way_in_a_sale_it_loses_nothing() {
+    for point in load_points() {
+        let mut deployment = Deployment::start(Plan::new(Database::Postgres, INSTANCES)).await;
+        let scenario = Scenario {
+            sale: sale_in_segments(1_000),
+            buyers: 1_500,
+            connections: 128,
+            pace: Pace::Constant {
+                rate: NonZeroU32::new(800).unwrap(),
+            },
+            patience: Duration::from_secs(60),
+            replay: true,
+            ..Scenario::default()
+        };
+        let sale = open_sale(&deployment.target, &scenario).await.unwrap().id;
+        for (service, options) in deployment.services.iter_mut().zip(&deployment.options) {
+            service
+                .restart_with(&doomed(options, point, 1))
+                .await
+                .unwrap();
+        }
+        let (target, progress) = (deployment.target.clone(), Arc::<Progress>::default());
+        let run = run_opened(&target, &scenario, sale, Arc::clone(&progress));
+        let mut dead = 0;
+        let crash = async {
+            let selling = async || (progress.accepted() > 300).then_some(());
+            eventually("the sale to be in full swing", selling)
+                .await
+                .unwrap();
+            deployment.redis.restart().await.unwrap();
+            loop {
+                let all = deployment.services.iter_mut().zip(&deployment.options);
+                for (service, options) in all {
+                    if service.wait(Duration::ZERO).await.is_ok() {
+                        dead += 1;
+                        service.restart_with(options).await.unwrap();
+                    }
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let report = tokio::select! {
+            report = run => report.unwrap(),
+            never = crash => never,
+        };
+        println!("{point}: {dead} died, {:?}", report.elapsed);
+        assert!(dead > 0, "{point} was never reached");
+        assert_valid(&report, 1_000, &deployment);
     }
 }

