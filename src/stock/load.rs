@@ -91,23 +91,13 @@ async fn load_once<C: ConnectionLike>(
         .await?
         .ok_or(Failed::Overtaken)?;
     crate::crash_point!("load:read");
-    let segments = snapshot.sale.terms.segments;
-    for (segment, content) in split(&snapshot).into_iter().enumerate() {
-        let segment = u32::try_from(segment).expect("at most 256 segments");
-        write(
-            &mut connection_of(segment),
-            &snapshot.sale,
-            segment,
-            &content,
-        )
-        .await?;
-    }
+    fill(&connection_of, &snapshot).await?;
     crate::crash_point!("load:written");
     if !ledger.finish_load(sale.id, sale.epoch).await? {
         return Err(Failed::Overtaken);
     }
     crate::crash_point!("load:finished");
-    for segment in 0..segments {
+    for segment in 0..snapshot.sale.terms.segments {
         sweep(&mut connection_of(segment), sale, segment).await;
     }
     Ok(adopted)
@@ -195,6 +185,21 @@ async fn adopt_group(
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Writes all segments of a snapshot, under its epoch, and checks that they arrived whole.
+///
+/// # Errors
+/// [`Failed::Redis`] and [`Failed::NotWhole`]; idempotent.
+pub async fn fill<C: ConnectionLike>(
+    connection_of: &impl Fn(u32) -> C,
+    snapshot: &Snapshot,
+) -> Result<(), Failed> {
+    for (segment, content) in (0..).zip(split(snapshot)) {
+        let mut connection = connection_of(segment);
+        write(&mut connection, &snapshot.sale, segment, &content).await?;
+    }
+    Ok(())
 }
 
 /// What one segment is loaded with.
