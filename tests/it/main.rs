@@ -10,6 +10,7 @@ mod crashes;
 mod harness;
 mod holds;
 mod http;
+mod interleavings;
 mod ledger;
 mod lost_replies;
 mod outage;
