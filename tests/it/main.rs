@@ -12,6 +12,7 @@ mod faults;
 mod harness;
 mod holds;
 mod http;
+mod interleavings;
 mod ledger;
 mod lost_replies;
 mod outage;
