@@ -50,7 +50,7 @@ pub(super) fn split(snapshot: &Snapshot) -> Vec<Content> {
 
 /// Writes one segment and checks that it arrived whole.
 pub(super) async fn write<C: ConnectionLike>(
-    calls: &Calls,
+    calls: Calls,
     connection: &mut C,
     sale: &Sale,
     segment: u32,

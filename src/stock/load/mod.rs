@@ -19,7 +19,7 @@ pub use self::progress::{Progress, Step};
 use super::redis::send;
 use super::{Calls, Error, SegmentKeys, journal, scripts};
 use crate::domain::{Purchase, Sale, SaleId};
-use crate::ledger::{self, Adopted, COMMIT_MAX, ChangeAnswer, Ledger, StockChange};
+use crate::ledger::{self, Adopted, COMMIT_MAX, ChangeAnswer, Ledger, Snapshot, StockChange};
 
 /// How long the ledger keeps others from loading after the loader's last sign of life.
 pub const LEASE: Duration = Duration::from_secs(3);
@@ -119,17 +119,8 @@ impl<C: ConnectionLike, F: Fn(u32) -> C> Loader<'_, F> {
         let snapshot = self.ledger.snapshot(id, epoch, change).await?;
         let snapshot = snapshot.ok_or(Failed::Overtaken)?;
         crate::crash_point!("load:read");
-        let (sale, segments) = (&snapshot.sale, snapshot.sale.terms.segments);
-        self.begin(Step::Writing, segments);
-        let contents = (0..).zip(split(&snapshot));
-        stream::iter(contents.map(Ok))
-            .try_for_each_concurrent(WRITTEN_AT_ONCE, async |(segment, content)| {
-                let mut connection = (self.connection_of)(segment);
-                write(&self.calls, &mut connection, sale, segment, &content).await?;
-                self.progress.part_done();
-                Ok::<_, Failed>(())
-            })
-            .await?;
+        self.begin(Step::Writing, snapshot.sale.terms.segments);
+        fill(self.calls, &self.connection_of, &snapshot, self.progress).await?;
         crate::crash_point!("load:written");
         self.begin(Step::Opening, 0);
         if !self.ledger.finish_load(id, epoch).await? {
@@ -251,6 +242,27 @@ impl<C: ConnectionLike, F: Fn(u32) -> C> Loader<'_, F> {
             }
         }
     }
+}
+
+/// Writes all segments of a snapshot, and opens each to the scripts.
+///
+/// # Errors
+/// [`Failed`]; may be repeated with the same snapshot.
+pub async fn fill<C: ConnectionLike>(
+    calls: Calls,
+    connection_of: &impl Fn(u32) -> C,
+    snapshot: &Snapshot,
+    progress: &Progress,
+) -> Result<(), Failed> {
+    let contents = (0..).zip(split(snapshot));
+    stream::iter(contents.map(Ok))
+        .try_for_each_concurrent(WRITTEN_AT_ONCE, async |(segment, content)| {
+            let mut connection = connection_of(segment);
+            write(calls, &mut connection, &snapshot.sale, segment, &content).await?;
+            progress.part_done();
+            Ok(())
+        })
+        .await
 }
 
 /// Lets a segment's keys run out after `retention`: nothing in them is needed any more.

@@ -1,18 +1,25 @@
 //! Loads: the fence, seal and adopt, write; overtaken and late ones.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, Pipeline, RedisFuture, Value};
 use stockade::domain::{NewSale, Sale, Stage as SaleStage, Strategy, Timestamp};
 use stockade::ledger::{Snapshot, SnapshotOrder};
-use stockade::stock::load;
+use stockade::stock::Calls;
+use stockade::stock::load::{self, Progress};
 use stockade::stock::requests::Mark;
 use stockade::stock::scripts::{self, Presence};
 
 use super::Outcome;
 use super::model::Segment;
 use super::world::{Load, World, pick, same, sound};
+
+/// Far more than any call here takes.
+const CALLS: Calls = Calls {
+    timeout: Duration::from_secs(10),
+};
 
 /// No case has more segments than this.
 const SEGMENTS_MAX: u32 = 5;
@@ -170,6 +177,7 @@ impl World {
             closed: false,
             epoch: self.ledger.epoch,
             loaded_epoch: self.loaded,
+            loaded_segments: segments,
             control: 0,
             taken: self.ledger.taken(),
             confirmed: 0,
@@ -178,6 +186,7 @@ impl World {
         };
         Snapshot {
             sale,
+            change: None,
             orders: orders.collect(),
         }
     }
@@ -189,7 +198,7 @@ impl World {
             connection: self.connection.clone(),
             sent: Arc::default(),
         };
-        sound(load::fill(&|_| recorder.clone(), snapshot).await)?;
+        sound(load::fill(CALLS, &|_| recorder.clone(), snapshot, &Progress::default()).await)?;
         let sent = std::mem::take(&mut *recorder.sent.lock().unwrap());
         self.sent.extend(sent.into_iter().map(|call| (epoch, call)));
         let count = snapshot.sale.terms.segments;
@@ -250,7 +259,15 @@ impl World {
         if let Some(snapshot) = self.overtaken.get(n) {
             let epoch = snapshot.sale.epoch;
             let connection = self.connection.clone();
-            sound(load::fill(&|_| connection.clone(), snapshot).await)?;
+            sound(
+                load::fill(
+                    CALLS,
+                    &|_| connection.clone(),
+                    snapshot,
+                    &Progress::default(),
+                )
+                .await,
+            )?;
             self.tell(format!("the overtaken loader writes epoch {epoch}"));
             return Ok(());
         }

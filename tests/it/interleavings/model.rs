@@ -152,7 +152,8 @@ impl Segment {
             (Answer::LimitReached(left), resent.then_some(Mark::Void))
         } else if u64::from(purchase.quantity) > self.available {
             let short = Answer::Short(self.available);
-            (short, resent.then_some(Mark::Void))
+            // Another segment may have it.
+            (short, None)
         } else {
             *units += purchase.quantity;
             self.available -= u64::from(purchase.quantity);

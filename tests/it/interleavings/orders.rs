@@ -1,7 +1,7 @@
 //! Purchases, and the ways of their units into the ledger and back.
 
 use stockade::domain::{BuyerId, IdempotencyKey, OrderId, Purchase};
-use stockade::stock::scripts::{self, Answer, Decision, Presence, Returned};
+use stockade::stock::scripts::{self, Answer, Copies, Decision, Presence, Returned};
 
 use super::Outcome;
 use super::model::{Entry, units};
@@ -63,7 +63,12 @@ impl World {
             self.named(&batch)
         ));
         let (keys, all) = (self.keys(epoch, segment), batch.iter().collect::<Vec<_>>());
-        let decision = scripts::purchase(&mut self.connection, &keys, resent, 0, &all).await;
+        let copies = if resent {
+            Copies::LateOnePossible
+        } else {
+            Copies::One
+        };
+        let decision = scripts::purchase(&mut self.connection, &keys, copies, 0, &all).await;
         let decision = sound(decision)?;
         self.so(&told(&decision));
         let (entry, answers) = match (self.presence(epoch), decision) {
