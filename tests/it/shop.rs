@@ -18,6 +18,14 @@ pub(crate) struct Shop {
     _folder: tempfile::TempDir,
 }
 
+impl Shop {
+    /// Another instance on the same servers, with this many connections to Redis.
+    pub(crate) async fn instance_with_connections(&self, connections: usize) -> Service {
+        let pause = Duration::from_millis(50);
+        instance_with(&self.ledger, &self.redis, pause, connections).await
+    }
+}
+
 pub(crate) async fn shop() -> Shop {
     let _ = tracing_subscriber::fmt()
         .with_env_filter("debug,sqlx=warn")
@@ -47,7 +55,16 @@ pub(crate) async fn instance(
     redis: &RedisServer,
     upkeep_pause: Duration,
 ) -> Service {
-    let handle = Redis::connect(&redis.url(), 2, Duration::from_secs(1))
+    instance_with(ledger, redis, upkeep_pause, 2).await
+}
+
+async fn instance_with(
+    ledger: &Ledger,
+    redis: &RedisServer,
+    upkeep_pause: Duration,
+    connections: usize,
+) -> Service {
+    let handle = Redis::connect(&redis.url(), connections, Duration::from_secs(1))
         .await
         .unwrap();
     let limits = Limits {
