@@ -194,8 +194,9 @@ impl LiveSale {
             });
         }
         // Nobody is kept waiting for a load that would change nothing.
-        if let refused @ ChangeAnswer::Stale { .. } = change.answer(&row) {
-            return Ok(Some(Changed::Refused(refused)));
+        match change.answer(&row) {
+            ChangeAnswer::Applied => {}
+            refused => return Ok(Some(Changed::Refused(refused))),
         }
         let loaded = self.load_changed(&row, Some(change)).await;
         match loaded.map_err(|error| self.changed_or_not(&error))? {

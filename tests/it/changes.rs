@@ -98,6 +98,8 @@ async fn unsold_stock_is_withdrawn_and_sold_stock_is_not() {
         sold,
         Changed::Refused(ChangeAnswer::BelowTaken { taken: 4 })
     );
+    let same = shop.service.sale(sale).await.unwrap().epoch;
+    assert_eq!(same, epoch, "a load that changes nothing");
     assert_done(&shop, sale, quantity(10, 5)).await;
     assert!(shop.service.sale(sale).await.unwrap().epoch > epoch);
     let too_many = buy(&shop, sale, "b", "k", 2).await;
