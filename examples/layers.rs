@@ -34,10 +34,11 @@ async fn main() {
         .propagate_request_id(REQUEST_ID)
         .override_response_header(CACHE_CONTROL, HeaderValue::from_static("no-store"))
         .service(handler());
+    let alone = handler();
     let edge = stockade::http::Edge::around(handler());
     let (mut bare, mut layers, mut function) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        bare.push(nanoseconds(async || call(handler().clone()).await).await);
+        bare.push(nanoseconds(async || call(alone.clone()).await).await);
         layers.push(nanoseconds(async || call(stack.clone()).await).await);
         function.push(
             nanoseconds(async || {

@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,14 +28,14 @@ pub enum StartError {
     #[error(transparent)]
     Misconfigured(#[from] Misconfigured),
     /// The address to listen on cannot be taken.
-    #[error("cannot listen on {0}: {1}")]
-    Listen(SocketAddr, #[source] io::Error),
+    #[error("cannot listen on {0}: {1}; name another address with --listen")]
+    Listen(SocketAddr, io::Error),
     /// Redis cannot be reached.
-    #[error("Redis: {0}")]
-    Redis(#[from] stock::Error),
+    #[error("Redis at {0} cannot be used: {1}; start it, or name another with --redis-url")]
+    Redis(String, stock::Error),
     /// The ledger cannot be reached or used.
-    #[error("the ledger: {0}")]
-    Ledger(#[from] ledger::Error),
+    #[error("the database {0} cannot be used: {1}")]
+    Ledger(String, ledger::Error),
     /// Redis would throw away stock when its memory is full.
     #[error(
         "Redis evicts keys when its memory is full (maxmemory-policy {0}), and stock with them: \
@@ -129,8 +130,27 @@ pub async fn open_ledger(config: &DatabaseConfig, migrate: bool) -> Result<Ledge
         ledger.ping().await?;
         Ok(ledger)
     };
+    let broken = |error| StartError::Ledger(without_password(url).to_owned(), error);
+    if !migrate && let Some(file) = missing_file(url) {
+        let why = format!("there is no file {file}; `stockade migrate` makes it");
+        return Err(broken(ledger::Error::Unusable(why)));
+    }
     let passes = |error: &ledger::Error| matches!(error, ledger::Error::Transient(_));
-    Ok(patiently("the ledger", config.startup_wait(), open, passes).await?)
+    let opened = patiently("the ledger", config.startup_wait(), open, passes).await;
+    opened.map_err(broken)
+}
+
+/// The file of an SQLite database that is not there: only a migration makes one.
+fn missing_file(url: &str) -> Option<&str> {
+    let file = url.strip_prefix("sqlite:")?;
+    let file = file.strip_prefix("//").unwrap_or(file);
+    let file = file.split('?').next().unwrap_or(file);
+    (!Path::new(file).exists()).then_some(file)
+}
+
+/// A URL as it may be shown.
+fn without_password(url: &str) -> &str {
+    url.rsplit('@').next().unwrap_or(url)
 }
 
 /// Connects to Redis, waiting for it if need be, and looks at how it is configured.
@@ -146,7 +166,9 @@ pub async fn open_redis(config: &RedisConfig, wait: Duration) -> Result<Redis, S
         Ok(redis)
     };
     let passes = |error: &stock::Error| !matches!(error, stock::Error::Unusable(_));
-    let redis = patiently("Redis", wait, open, passes).await?;
+    let redis = patiently("Redis", wait, open, passes).await;
+    let address = without_password(config.redis_url.expose()).to_owned();
+    let redis = redis.map_err(|error| StartError::Redis(address, error))?;
     match redis.check().await {
         Ok(persistence) => examine(&persistence)?,
         // Hosted ones often forbid CONFIG, and a user who may not read it is a good idea elsewhere.

@@ -132,7 +132,7 @@ impl From<Audit> for AuditBody {
 
 /// Reads where the sale's units are.
 #[utoipa::path(get, path = "/v1/sales/{sale}/stock", tag = "sales",
-    params(("sale" = u32, Path, description = "The sale's number.")),
+    params(("sale" = u32, Path, minimum = 1, description = "The sale's number.")),
     responses((status = 200, description = "The stock.", body = StockBody),
         SaleProblems, ServerProblems))]
 pub(super) async fn get_stock(
@@ -145,7 +145,7 @@ pub(super) async fn get_stock(
 
 /// Audits the sale: counts its units in every place, and says whether they add up.
 #[utoipa::path(get, path = "/v1/sales/{sale}/audit", tag = "sales", security(("admin" = [])),
-    params(("sale" = u32, Path, description = "The sale's number.")),
+    params(("sale" = u32, Path, minimum = 1, description = "The sale's number.")),
     responses((status = 200, description = "The books.", body = AuditBody),
         AdminProblems, SaleProblems, ServerProblems))]
 pub(super) async fn get_audit(

@@ -131,8 +131,8 @@ codes! {
     Overloaded "overloaded" 503 "The service is overloaded."
         "Nothing was deducted: retry with the same key after `Retry-After` seconds."
     Unavailable "unavailable" 503 "The service is not available."
-        "A server behind it cannot be reached; nothing was deducted: retry with the same key \
-         after `Retry-After` seconds."
+        "A server behind it cannot be reached. Nothing was deducted: retry, a purchase with the \
+         same key, after `Retry-After` seconds."
 }
 
 impl Code {

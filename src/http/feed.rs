@@ -62,7 +62,7 @@ pub(super) struct EventBody<'a> {
 
 /// Reads every change of every order of the sale, in one order for all readers, at least once.
 #[utoipa::path(get, path = "/v1/sales/{sale}/feed", tag = "orders", security(("admin" = [])),
-    params(("sale" = u32, Path, description = "The sale's number."), FeedQuery),
+    params(("sale" = u32, Path, minimum = 1, description = "The sale's number."), FeedQuery),
     responses((status = 200, description = "Events.", body = FeedBody<'_>),
         AdminProblems, SaleProblems, QueryProblems, ServerProblems))]
 pub(super) async fn get_feed(

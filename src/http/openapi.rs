@@ -26,7 +26,7 @@ use super::problem::MEDIA_TYPE;
         description = "A flash-sale stock service that neither oversells nor undersells.\n\n\
             Refusals and failures are RFC 9457 problems; `code` says which. Every answer carries \
             `X-Request-Id`: the client's own if it sent one of at most 64 visible ASCII \
-            characters.",
+            characters. A path with a method that it does not have answers 405, with `Allow`.",
         license(name = "MIT", identifier = "MIT"),
     ),
     components(schemas(ProblemSchema)),
@@ -53,6 +53,30 @@ struct ProblemSchema {
     detail: String,
     /// The short name; it never changes its meaning.
     code: String,
+    /// Units free (`held`, `insufficient`).
+    available: Option<u64>,
+    /// Units that orders hold without payment, or that are on their way (`held`).
+    held: Option<u64>,
+    /// Units asked for (`insufficient`).
+    requested: Option<u32>,
+    /// Units that one buyer may have (`limit-reached`).
+    limit: Option<u32>,
+    /// Units that this buyer may still take (`limit-reached`).
+    left: Option<u32>,
+    /// The quantity that the key names (`key-reused`) or that the sale has (`stale`).
+    quantity: Option<u32>,
+    /// Units that orders hold (`below-taken`).
+    taken: Option<u64>,
+    /// When the sale opens, if that is known (`not-open`).
+    #[schema(format = DateTime)]
+    opens_at: Option<String>,
+    /// `scheduled` or `paused` (`not-open`), or the state that the order has (`order-final`).
+    state: Option<String>,
+    /// When the order ended (`order-final`).
+    #[schema(format = DateTime)]
+    finished_at: Option<String>,
+    /// What is not ready (`not-ready`): objects with `part`, `ready` and `detail`.
+    parts: Option<Vec<serde_json::Value>>,
 }
 
 /// Makes groups of problems that a handler can name among its responses.
@@ -82,8 +106,8 @@ problems! {
     SaleProblems: NotFound;
     /// Routes of one order, for its buyer and the admin.
     OrderProblems: Unauthenticated Forbidden NotFound;
-    /// Changes that the rules of a sale may refuse.
-    InvalidProblems: BodyMalformed;
+    /// What an admin does with a sale that may be over.
+    OverProblems: Closed;
     /// Changes of a sale's stock.
     ChangeProblems: BelowTaken Closed Stale;
     /// Changes of an order that exclude each other.

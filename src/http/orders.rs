@@ -260,7 +260,7 @@ pub(super) async fn list_orders(
 /// Lists a sale's orders by id.
 #[utoipa::path(get, path = "/v1/sales/{sale}/orders", tag = "orders",
     security(("admin" = [])),
-    params(("sale" = u32, Path, description = "The sale's number."), Page),
+    params(("sale" = u32, Path, minimum = 1, description = "The sale's number."), Page),
     responses((status = 200, description = "A page of orders.", body = OrderList<'_>),
         AdminProblems, SaleProblems, QueryProblems, ServerProblems))]
 pub(super) async fn list_sale_orders(

@@ -147,6 +147,7 @@ impl From<service::Error> for Problem {
     fn from(error: service::Error) -> Self {
         match error {
             service::Error::NotFound => Self::plain(Code::NotFound),
+            service::Error::Over => Self::plain(Code::Closed),
             service::Error::Unavailable(unavailable) => unavailable.into(),
             service::Error::Invalid(invalid) => Self::new(Code::BodyMalformed, invalid.0),
             service::Error::Internal(cause) => Self::internal(cause),

@@ -96,7 +96,7 @@ impl PurchaseRequest {
 #[utoipa::path(post, path = "/v1/sales/{sale}/purchases", tag = "purchases",
     security(("buyer" = []), ("trusted-buyer" = [])),
     params(
-        ("sale" = u32, Path, description = "The sale's number."),
+        ("sale" = u32, Path, minimum = 1, description = "The sale's number."),
         ("Idempotency-Key" = String, Header,
             description = "Names the purchase: 1 to 255 visible ASCII characters, bare or quoted."),
         ("Prefer" = Option<String>, Header,

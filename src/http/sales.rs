@@ -86,7 +86,7 @@ pub(super) enum Auto {
     Auto,
 }
 
-/// How [`Segments`] is documented.
+/// A number from 1 to 256, or `"auto"`.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its schema is used")]
@@ -286,7 +286,7 @@ pub(super) async fn list_sales(
 
 /// Reads a sale.
 #[utoipa::path(get, path = "/v1/sales/{sale}", tag = "sales",
-    params(("sale" = u32, Path, description = "The sale's number.")),
+    params(("sale" = u32, Path, minimum = 1, description = "The sale's number.")),
     responses((status = 200, description = "The sale.", body = SaleBody),
         SaleProblems, ServerProblems))]
 pub(super) async fn get_sale(
@@ -302,9 +302,9 @@ macro_rules! verbs {
     ($($(#[doc = $doc:literal])+ $handler:ident = $path:literal => $call:ident;)+) => {$(
         $(#[doc = $doc])+
         #[utoipa::path(post, path = $path, tag = "sales", security(("admin" = [])),
-            params(("sale" = u32, Path, description = "The sale's number.")),
+            params(("sale" = u32, Path, minimum = 1, description = "The sale's number.")),
             responses((status = 200, description = "The sale as it is now.", body = SaleBody),
-                AdminProblems, SaleProblems, super::openapi::InvalidProblems, ServerProblems))]
+                AdminProblems, SaleProblems, super::openapi::OverProblems, ServerProblems))]
         pub(super) async fn $handler(
             _: Admin,
             State(api): State<Api>,

@@ -83,7 +83,7 @@ impl From<&SegmentFigures> for SegmentBody {
 
 /// Reads the figures of each segment.
 #[utoipa::path(get, path = "/v1/sales/{sale}/segments", tag = "sales", security(("admin" = [])),
-    params(("sale" = u32, Path, description = "The sale's number.")),
+    params(("sale" = u32, Path, minimum = 1, description = "The sale's number.")),
     responses((status = 200, description = "The segments.", body = SegmentList),
         AdminProblems, SaleProblems, ServerProblems))]
 pub(super) async fn get_segments(
@@ -101,7 +101,7 @@ pub(super) async fn get_segments(
 
 /// Splits the stock anew, also while the sale sells: buyers wait for a moment, nothing is lost.
 #[utoipa::path(post, path = "/v1/sales/{sale}/segments", tag = "sales", security(("admin" = [])),
-    params(("sale" = u32, Path, description = "The sale's number.")),
+    params(("sale" = u32, Path, minimum = 1, description = "The sale's number.")),
     request_body = SegmentsRequest,
     responses((status = 200, description = "The sale as it is now.", body = SaleBody),
         AdminProblems, SaleProblems, BodyProblems, ChangeProblems, ServerProblems))]
@@ -123,7 +123,7 @@ pub(super) async fn change_segments(
 /// nothing is lost. The caller names the quantity that it believes in, so that two callers never undo or
 /// repeat each other's change.
 #[utoipa::path(post, path = "/v1/sales/{sale}/quantity", tag = "sales", security(("admin" = [])),
-    params(("sale" = u32, Path, description = "The sale's number.")),
+    params(("sale" = u32, Path, minimum = 1, description = "The sale's number.")),
     request_body = QuantityRequest,
     responses((status = 200, description = "The sale as it is now.", body = SaleBody),
         AdminProblems, SaleProblems, BodyProblems, ChangeProblems, ServerProblems))]

@@ -6,14 +6,14 @@ pub enum Error {
     /// Nothing was changed, and the same call may succeed later: no connection, deadlock, timeout
     /// before the commit.
     #[error("the ledger did not answer: {0}")]
-    Transient(#[source] sqlx::Error),
+    Transient(sqlx::Error),
     /// The commit was sent and its answer was lost: the change may have happened. Calls are
     /// idempotent unless they say otherwise: repeat them.
     #[error("the ledger's answer to a commit was lost: {0}")]
-    Unknown(#[source] sqlx::Error),
+    Unknown(sqlx::Error),
     /// The database refuses this change however often it is tried.
     #[error("the ledger refuses: {0}")]
-    Permanent(#[source] sqlx::Error),
+    Permanent(sqlx::Error),
     /// What is stored contradicts itself or its type: the wrong database, an old backup, or a
     /// schema changed by hand. Nothing was changed; stop and look.
     #[error("the ledger is corrupt: {0}")]

@@ -10,6 +10,9 @@ use super::{Error, Service};
 use crate::domain::{NewSale, Sale, SaleId, Stage, Timestamp, Unavailable};
 use crate::stock::scripts;
 
+/// How long a part may take to answer before it counts as not ready.
+const READINESS_WAIT: Duration = Duration::from_secs(1);
+
 /// Something that must work before buyers are served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Readiness {
@@ -76,6 +79,7 @@ impl Service {
     pub async fn load(&self, id: SaleId) -> Result<Sale, Error> {
         let live = self.live(id).await?;
         let row = live.refresh().await?;
+        still_selling(&row)?;
         if !row.drained {
             live.load_by(self.core.env.now() + self.core.limits.purchase_wait)
                 .await?;
@@ -95,6 +99,7 @@ impl Service {
             .open_now(id)
             .await?
             .ok_or(Error::NotFound)?;
+        still_selling(&row)?;
         self.apply(row, began).await?;
         self.load(id).await
     }
@@ -111,6 +116,7 @@ impl Service {
             .set_paused(id, true)
             .await?
             .ok_or(Error::NotFound)?;
+        still_selling(&row)?;
         self.apply(row, began).await
     }
 
@@ -126,6 +132,7 @@ impl Service {
             .set_paused(id, false)
             .await?
             .ok_or(Error::NotFound)?;
+        still_selling(&row)?;
         self.apply(row, began).await
     }
 
@@ -160,11 +167,11 @@ impl Service {
             ready: result.is_ok(),
             detail: result.err().unwrap_or_else(|| "answers".to_owned()),
         };
-        let (redis, ledger) = tokio::join!(self.core.redis.ping(), self.core.ledger.ping());
-        let mut parts = vec![
-            part("redis", redis.map_err(|error| error.to_string())),
-            part("ledger", ledger.map_err(|error| error.to_string())),
-        ];
+        let (redis, ledger) = tokio::join!(
+            in_time(self.core.redis.ping()),
+            in_time(self.core.ledger.ping())
+        );
+        let mut parts = vec![part("redis", redis), part("ledger", ledger)];
         for live in self.live_sales() {
             let row = live.row();
             let wanted = row.stage != Stage::Scheduled && !row.drained;
@@ -175,6 +182,24 @@ impl Service {
             }
         }
         parts
+    }
+}
+
+/// What is over stays over.
+fn still_selling(row: &Sale) -> Result<(), Error> {
+    if row.closed {
+        return Err(Error::Over);
+    }
+    Ok(())
+}
+
+/// A part that does not answer soon is named, and does not hide the others.
+async fn in_time<E: std::fmt::Display>(
+    ping: impl Future<Output = Result<(), E>>,
+) -> Result<(), String> {
+    match tokio::time::timeout(READINESS_WAIT, ping).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("does not answer within {READINESS_WAIT:?}")),
     }
 }
 

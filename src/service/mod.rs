@@ -84,6 +84,9 @@ pub enum Error {
     /// No such sale or order.
     #[error("not found")]
     NotFound,
+    /// The sale is closed, for good.
+    #[error("the sale is over")]
+    Over,
     /// A server does not answer, or the sale is being loaded: retry.
     #[error("unavailable: {0:?}")]
     Unavailable(Unavailable),

@@ -36,6 +36,8 @@ enum Sent {
     Decided(Decided),
     /// The segment is not there: nothing was decided.
     NotThere(Presence),
+    /// Redis certainly did not run it.
+    NotRun,
     /// Nobody waits any longer.
     GivenUp,
 }
@@ -100,6 +102,11 @@ impl Segment {
                 queue.iter().for_each(Attempt::come_back);
                 self.live.not_there(sale.epoch, presence).await;
             }
+            Sent::NotRun => {
+                queue.iter().for_each(Attempt::come_back);
+                self.drop_overdue(queue);
+                self.live.core.env.sleep(RETRY_PAUSE).await;
+            }
             Sent::GivenUp => {
                 // What was admitted under an older epoch is a promise: it stays until it is decided.
                 queue.retain(Attempt::was_admitted);
@@ -159,6 +166,10 @@ impl Segment {
                 }
                 Ok(Decision::NotThere(presence)) => return Sent::NotThere(presence),
                 Ok(Decision::TooLate { now_ms }) => self.live.learn_clock(now_ms),
+                Err(error) if error.is_not_run() && !late_copy_possible => {
+                    tracing::debug!(sale.id = %self.live.id, error = %error, "purchases were not sent");
+                    return Sent::NotRun;
+                }
                 Err(error) => {
                     late_copy_possible |= !error.is_not_run();
                     if !error.is_not_run() {

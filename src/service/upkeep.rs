@@ -61,10 +61,18 @@ impl Service {
     async fn look_after_sales(&self) -> Result<(), Error> {
         self.core.ledger.close_due().await?;
         let mut after = None;
+        let mut unreachable_for = 0_u32;
         loop {
             let began = self.core.env.now();
             let page = self.core.ledger.live_sales(after, PAGE_MAX).await?;
             let Some(last) = page.last() else {
+                if unreachable_for > 0 {
+                    tracing::warn!(
+                        sales = unreachable_for,
+                        "Redis or the ledger does not answer, or stock is being loaded: \
+                         the upkeep of these sales is repeated"
+                    );
+                }
                 return Ok(());
             };
             after = Some(last.id);
@@ -73,8 +81,13 @@ impl Service {
                     return Ok(());
                 }
                 let id = row.id;
-                if let Err(error) = self.look_after(row, began).await {
-                    tracing::warn!(sale.id = %id, error = %error, "the upkeep of a sale is repeated");
+                match self.look_after(row, began).await {
+                    Ok(()) => {}
+                    // One line a round says so for all sales.
+                    Err(Error::Unavailable(_)) => unreachable_for += 1,
+                    Err(error) => {
+                        tracing::warn!(sale.id = %id, error = %error, "the upkeep of a sale is repeated");
+                    }
                 }
             }
         }

@@ -8,10 +8,10 @@ pub enum Error {
     /// The script did not run: the server refused it before its start, or was never reached. The same
     /// call may be repeated as a first attempt.
     #[error("Redis did not run the call: {0}")]
-    NotRun(#[source] RedisError),
+    NotRun(RedisError),
     /// The call was sent and no answer came: it may have run, or may yet run.
     #[error("no answer from Redis: {0}")]
-    Unknown(#[source] RedisError),
+    Unknown(RedisError),
     /// No answer within the time allowed: it may have run, or may yet run.
     #[error("no answer from Redis in time")]
     TimedOut,
