@@ -211,3 +211,18 @@ async fn sales_are_listed_page_by_page() {
     assert_eq!(seen, ids);
     shop.close().await;
 }
+
+#[tokio::test]
+async fn what_is_over_is_not_opened_paused_or_loaded_again() {
+    let shop = Shop::open().await;
+    let sale = shop.sell(json!({})).await;
+    let verb = |verb: &str| post(&format!("/v1/sales/{sale}/{verb}")).admin();
+    for _ in 0..2 {
+        let closed = shop.send(verb("close")).await.assert_ok(200);
+        assert_eq!(closed["state"], "closed");
+    }
+    for again in ["open", "pause", "resume", "load"] {
+        shop.send(verb(again)).await.assert_problem(410, "closed");
+    }
+    shop.close().await;
+}

@@ -37,6 +37,11 @@ async fn without_redis_purchases_are_refused_for_now_and_readiness_names_it() {
         "{code}"
     );
     refused.assert_problem(503, &code);
+    // What was never sent is not in doubt.
+    let wish = || purchase(sale, "alice", "k-3", 1);
+    let known = |reply: &Reply| reply.status == 503 && reply.json()["code"] == "unavailable";
+    shop.until("a refusal that is sure of itself", wish, known)
+        .await;
 
     shop.redis.restart().await.unwrap();
     let again = || purchase(sale, "alice", "k-2", 1);
