@@ -128,16 +128,16 @@ async fn a_loader_sleeps_before(shop: &Shop, command: usize) -> bool {
     let before = contents(shop, &now).await;
     nap.wake();
     let woken = first.await;
-    assert!(
-        matches!(woken, Err(Failed::Overtaken)),
-        "before command {command}: {woken:?}"
-    );
-    assert!(nap.late() > 0, "it did nothing after command {command}");
     assert_eq!(
         contents(shop, &now).await,
         before,
         "before command {command}"
     );
+    assert!(
+        matches!(woken, Err(Failed::Overtaken)),
+        "before command {command}: {woken:?}"
+    );
+    assert!(nap.late() > 0, "it did nothing after command {command}");
     for buyer in ["e", "f", "g", "h", "i", "j", "k"] {
         bought(shop, sale.id, buyer).await;
     }
