@@ -82,6 +82,7 @@ impl World {
                     if sweeps {
                         self.sweep_epochs().await?;
                     }
+                    self.bring_waiting().await?;
                 }
             }
         }

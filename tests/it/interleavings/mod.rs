@@ -32,7 +32,7 @@ use crate::harness;
 /// What went wrong, in words.
 type Outcome<T> = Result<T, String>;
 
-const CASES: u32 = 150;
+const CASES: u32 = 250;
 const SEED: u64 = 1;
 /// A story becomes readable long before.
 const SHRINK_MS: u32 = 20_000;

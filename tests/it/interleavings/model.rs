@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stockade::domain::{BuyerId, OrderId, Purchase};
 use stockade::stock::requests::Mark;
-use stockade::stock::scripts::{Answer, Returned};
+use stockade::stock::scripts::{Answer, Copies, Returned};
 
 use super::Outcome;
 
@@ -127,15 +127,19 @@ pub(super) struct Segment {
 
 impl Segment {
     /// The answers, and those that are in the journal from now on.
-    pub(super) fn buy(&mut self, resent: bool, batch: &[Purchase]) -> (Vec<Answer>, Vec<Purchase>) {
-        let answers: Vec<Answer> = batch.iter().map(|one| self.decide(resent, one)).collect();
+    pub(super) fn buy(
+        &mut self,
+        copies: Copies,
+        batch: &[Purchase],
+    ) -> (Vec<Answer>, Vec<Purchase>) {
+        let answers: Vec<Answer> = batch.iter().map(|one| self.decide(copies, one)).collect();
         let both = batch.iter().zip(&answers);
         let admitted = both.filter(|(_, answer)| **answer == Answer::Admitted);
         let admitted = admitted.map(|(one, _)| one.clone()).collect();
         (answers, admitted)
     }
 
-    fn decide(&mut self, resent: bool, purchase: &Purchase) -> Answer {
+    fn decide(&mut self, copies: Copies, purchase: &Purchase) -> Answer {
         match self.marks.get(&purchase.order) {
             Some(Mark::Void) => return Answer::Void,
             Some(Mark::Admitted(bound) | Mark::Ended(bound)) => {
@@ -148,12 +152,12 @@ impl Segment {
         }
         let units = self.units.entry(purchase.buyer.clone()).or_default();
         let (answer, mark) = if *units + purchase.quantity > self.limit {
-            let left = self.limit - *units;
-            (Answer::LimitReached(left), resent.then_some(Mark::Void))
+            let void = (copies != Copies::One).then_some(Mark::Void);
+            (Answer::LimitReached(self.limit - *units), void)
         } else if u64::from(purchase.quantity) > self.available {
-            let short = Answer::Short(self.available);
-            // Another segment may have it.
-            (short, None)
+            // Another segment may have it: only the last word is final.
+            let void = (copies == Copies::LastWord).then_some(Mark::Void);
+            (Answer::Short(self.available), void)
         } else {
             *units += purchase.quantity;
             self.available -= u64::from(purchase.quantity);

@@ -4,13 +4,19 @@ use stockade::domain::{BuyerId, IdempotencyKey, OrderId, Purchase};
 use stockade::stock::scripts::{self, Answer, Copies, Decision, Presence, Returned};
 
 use super::Outcome;
+use super::loading::Stage;
 use super::model::{Entry, units};
 use super::step::Wish;
 use super::world::{Call, World, pick, same, sound};
 
 impl World {
     /// All of a batch have one home; who has another is replaced by a neighbour.
-    pub(super) async fn buy(&mut self, batch: &[Wish], resent: bool, commits: bool) -> Outcome<()> {
+    pub(super) async fn buy(
+        &mut self,
+        batch: &[Wish],
+        copies: Copies,
+        commits: bool,
+    ) -> Outcome<()> {
         let mut home = None;
         let mut purchases = Vec::new();
         for wish in batch {
@@ -21,7 +27,7 @@ impl World {
             purchases.push(self.purchase(&buyer, &format!("k{}", wish.key), wish.quantity));
         }
         let home = home.expect("a batch has a purchase");
-        self.call(home, purchases, resent).await?;
+        self.call(home, purchases, copies).await?;
         match self.calls.last() {
             Some(call) if commits && !call.admitted.is_empty() => {
                 let (epoch, admitted) = (call.epoch, call.admitted.clone());
@@ -37,7 +43,7 @@ impl World {
         order.home(self.segments().len() as u32)
     }
 
-    async fn call(&mut self, segment: u32, batch: Vec<Purchase>, resent: bool) -> Outcome<()> {
+    async fn call(&mut self, segment: u32, batch: Vec<Purchase>, copies: Copies) -> Outcome<()> {
         self.calls.push(Call {
             epoch: self.loaded,
             segment,
@@ -45,11 +51,11 @@ impl World {
             admitted: Vec::new(),
             entries: Vec::new(),
         });
-        self.deliver(self.calls.len() - 1, resent).await
+        self.deliver(self.calls.len() - 1, copies).await
     }
 
     /// A copy of a call reaches its segment.
-    pub(super) async fn deliver(&mut self, number: usize, resent: bool) -> Outcome<()> {
+    pub(super) async fn deliver(&mut self, number: usize, copies: Copies) -> Outcome<()> {
         let Call {
             epoch,
             segment,
@@ -57,17 +63,16 @@ impl World {
             ..
         } = self.calls[number];
         let batch = batch.clone();
-        let again = if resent { ", a copy may be late" } else { "" };
+        let known = match copies {
+            Copies::One => "",
+            Copies::LateOnePossible => ", a copy may be late",
+            Copies::LastWord => ", a copy may be late, the last word",
+        };
         self.tell(format!(
-            "call {number} buys {} at segment {segment} of epoch {epoch}{again}",
+            "call {number} buys {} at segment {segment} of epoch {epoch}{known}",
             self.named(&batch)
         ));
         let (keys, all) = (self.keys(epoch, segment), batch.iter().collect::<Vec<_>>());
-        let copies = if resent {
-            Copies::LateOnePossible
-        } else {
-            Copies::One
-        };
         let decision = scripts::purchase(&mut self.connection, &keys, copies, 0, &all).await;
         let decision = sound(decision)?;
         self.so(&told(&decision));
@@ -79,7 +84,7 @@ impl World {
             }
             (expected, _) => return Err(format!("expected {expected:?}")),
         };
-        let (expected, admitted) = self.segment(epoch, segment).buy(resent, &batch);
+        let (expected, admitted) = self.segment(epoch, segment).buy(copies, &batch);
         same("the answers", &answers, &expected)?;
         same(
             "whether there is an entry",
@@ -189,9 +194,21 @@ impl World {
         };
         self.tell(format!("the order {} is cancelled", self.names[&order]));
         self.ledger.end(order);
-        // While a load is under way, returns of its epoch wait for its end.
-        if returns && self.loads.contains_key(&self.ledger.epoch) {
-            return self.bring(self.ledger.returns.len() - 1, true).await;
+        if returns {
+            self.waiting.push(self.ledger.returns.len() - 1);
+        }
+        self.bring_waiting().await
+    }
+
+    /// While a load is under way, returns wait for its end. Those of another epoch are its affair.
+    pub(super) async fn bring_waiting(&mut self) -> Outcome<()> {
+        if !matches!(self.stage, Stage::Loaded) {
+            return Ok(());
+        }
+        for which in std::mem::take(&mut self.waiting) {
+            if self.ledger.returns[which].epoch == self.loaded {
+                self.bring(which, true).await?;
+            }
         }
         Ok(())
     }
@@ -249,7 +266,7 @@ impl World {
             let left = self.segments()[segment as usize].available;
             let quantity = left.clamp(1, self.limit.into()) as u32;
             let purchase = self.purchase(&buyer, "all", quantity);
-            self.call(segment, vec![purchase], false).await?;
+            self.call(segment, vec![purchase], Copies::One).await?;
             if left == 0 {
                 break;
             }

@@ -1,10 +1,10 @@
 //! What may happen next: steps as proptest draws and shrinks them.
 //!
 //! A number names one of the things that are there at that moment (the buyers, the calls made so
-//! far, …) by its place, counted around: so every list of steps is a story, also one with steps left
-//! out.
+//! far) by its place, counted around. So every list of steps is a story, also with steps left out.
 
 use proptest::prelude::*;
+use stockade::stock::scripts::Copies;
 
 /// A sale and what happens to it.
 #[derive(Debug, Clone)]
@@ -39,11 +39,11 @@ pub(super) enum Step {
     /// Purchases reach the home segment of the first one's buyer, and perhaps the ledger at once.
     Buy {
         batch: Vec<Wish>,
-        resent: bool,
+        copies: Copies,
         commits: bool,
     },
     /// A copy of an earlier call comes late, or is sent again because its answer was lost.
-    BuyAgain { call: usize, resent: bool },
+    BuyAgain { call: usize, copies: Copies },
     /// The admitted ones of a call reach the ledger.
     Commit { call: usize },
     /// A call's journal entry is deleted, if all of it is in the ledger.
@@ -105,9 +105,9 @@ fn step() -> impl Strategy<Value = Step> {
     let legs = prop_oneof![1 => 0..=2_usize, 1 => Just(3)];
     let further = prop_oneof![3 => 1..=3_usize, 1 => 4..=10_usize];
     prop_oneof![
-        8 => (prop::collection::vec(wish, 1..=2), prop::bool::weighted(0.2), any::<bool>())
-            .prop_map(|(batch, resent, commits)| Step::Buy { batch, resent, commits }),
-        2 => (some(), any::<bool>()).prop_map(|(call, resent)| Step::BuyAgain { call, resent }),
+        8 => (prop::collection::vec(wish, 1..=2), copies(8), any::<bool>())
+            .prop_map(|(batch, copies, commits)| Step::Buy { batch, copies, commits }),
+        2 => (some(), copies(1)).prop_map(|(call, copies)| Step::BuyAgain { call, copies }),
         4 => some().prop_map(|call| Step::Commit { call }),
         2 => some().prop_map(|call| Step::Settle { call }),
         1 => some().prop_map(|segment| Step::Sweep { segment }),
@@ -123,7 +123,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(from, segments)| Step::Look { from, segments }),
         2 => (
             prop::bool::weighted(0.2),
-            prop_oneof![1 => Just(1), 1 => Just(2), 4 => Just(3_usize)],
+            prop_oneof![1 => Just(1), 1 => Just(2), 2 => Just(3_usize)],
             2..=5_u32,
             -3..=3_i64,
             any::<bool>(),
@@ -132,5 +132,14 @@ fn step() -> impl Strategy<Value = Step> {
                 overtakes, stages, segments, more, sweeps,
             }),
         2 => some().prop_map(|which| Step::LateLoad { which }),
+    ]
+}
+
+/// `one` times as often that a call has no copies as each of the others.
+fn copies(one: u32) -> impl Strategy<Value = Copies> {
+    prop_oneof![
+        one => Just(Copies::One),
+        1 => Just(Copies::LateOnePossible),
+        1 => Just(Copies::LastWord),
     ]
 }

@@ -64,6 +64,8 @@ pub(super) struct World {
     pub(super) sent: Vec<(u64, redis::Cmd)>,
     /// What loaders had read when they were overtaken.
     pub(super) overtaken: Vec<Snapshot>,
+    /// Returns that are brought when the load under way has ended.
+    pub(super) waiting: Vec<usize>,
     /// Units that are available or in transfer, as the last look at Redis showed.
     pub(super) free: u64,
     pub(super) names: BTreeMap<OrderId, String>,
@@ -103,6 +105,7 @@ impl World {
             collect: None,
             sent: Vec::new(),
             overtaken: Vec::new(),
+            waiting: Vec::new(),
             free: 0,
             names: BTreeMap::new(),
             story: Vec::new(),
@@ -131,11 +134,11 @@ impl World {
         match step {
             Step::Buy {
                 batch,
-                resent,
+                copies,
                 commits,
-            } => self.buy(batch, *resent, *commits).await,
-            Step::BuyAgain { call, resent } => match pick(self.calls.len(), *call) {
-                Some(call) => self.deliver(call, *resent).await,
+            } => self.buy(batch, *copies, *commits).await,
+            Step::BuyAgain { call, copies } => match pick(self.calls.len(), *call) {
+                Some(call) => self.deliver(call, *copies).await,
                 None => Ok(()),
             },
             Step::Commit { call } => self.commit(*call),
