@@ -2,7 +2,8 @@
 -- Checks that a segment was written whole, and opens it to the purchase script.
 --
 -- Contract. Marks the segment as loaded only if both hashes hold exactly as many fields as the loader
--- wrote: a Redis that lost a part in between is noticed. The token is the run_id of this very process;
+-- wrote: a Redis that lost a part in between is noticed. The token is run_id and replication id: this
+-- very process, with data that it has not taken over from another server meanwhile;
 -- epoch and segment are in the keys' names. Repeatable; a second call changes nothing.
 --
 -- KEYS[1] meta, KEYS[2] buyers, KEYS[3] requests, KEYS[4] journal: as in purchase.lua
@@ -18,7 +19,7 @@ local buyers_written, requests_written = tonumber(ARGV[1]), tonumber(ARGV[2])
 local FIRST = 3
 local SENTINEL = ''
 
-local token = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+local token = redis.call('INFO', 'server', 'replication'):gsub('.*run_id:(%x+).*replid:(%x+).*', '%1%2')
 local known = redis.call('HGET', meta_key, 'token')
 if known == token then
   return 0

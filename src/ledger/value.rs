@@ -216,6 +216,15 @@ impl StockChange {
         }
     }
 
+    /// Whether the sale has the terms that are asked for.
+    pub(crate) fn is_so_already(&self, sale: &Sale) -> bool {
+        let terms = &sale.terms;
+        let quantity = self
+            .quantity
+            .is_none_or(|change| change.from == terms.quantity && change.to == terms.quantity);
+        quantity && self.segments.is_none_or(|count| count == terms.segments)
+    }
+
     /// What becomes of it if it meets this row, which nobody else changes meanwhile.
     pub(crate) fn answer(&self, sale: &Sale) -> ChangeAnswer {
         match self.quantity {

@@ -31,6 +31,8 @@ pub(super) struct LiveSale {
     pub(super) lost_epoch: AtomicU64,
     /// Held by whoever looks after the row or loads the sale: one at a time in this process.
     pub(super) recovery: tokio::sync::Mutex<()>,
+    /// Loads by this instance that failed in a row.
+    pub(super) load_failures: AtomicU32,
     /// How far a load by this instance has come.
     pub(super) progress: Progress,
     /// Redis' clock minus this process' monotonic clock, in milliseconds; [`NO_CLOCK`] before the first
@@ -69,6 +71,7 @@ impl LiveSale {
             row: RwLock::new((Arc::new(row), began)),
             lost_epoch: AtomicU64::new(0),
             recovery: tokio::sync::Mutex::new(()),
+            load_failures: AtomicU32::new(0),
             progress: Progress::default(),
             redis_clock_offset_ms: AtomicI64::new(NO_CLOCK),
             started: now,

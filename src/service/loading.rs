@@ -15,6 +15,9 @@ use crate::stock::load::{self, Failed, Loader};
 /// Between two looks at a sale that somebody else loads.
 const LOADING_POLL: Duration = Duration::from_millis(25);
 
+/// Between two loads that failed: grows from the first to the second.
+const LOAD_PAUSE_MIN: Duration = Duration::from_millis(100);
+const LOAD_PAUSE_MAX: Duration = Duration::from_secs(2);
 /// How long a change of the terms may take, other loaders included.
 const CHANGE_WAIT: Duration = Duration::from_secs(10);
 
@@ -92,11 +95,17 @@ impl LiveSale {
         if row.drained {
             return Err(Unavailable::Loading);
         }
-        self.load_from(&row).await.map_err(|error| {
+        if let Err(error) = self.load_from(&row).await {
+            // Each attempt reads the whole sale: they come less and less often.
+            let failures = self.load_failures.fetch_add(1, Ordering::Relaxed);
+            let pause = LOAD_PAUSE_MIN * 2_u32.saturating_pow(failures);
+            let pause = self.core.env.jittered(pause.min(LOAD_PAUSE_MAX));
             tracing::warn!(sale.id = %self.id, sale.epoch = row.epoch, error = %error,
-                "the stock of the sale could not be loaded; trying again");
-            Unavailable::Loading
-        })?;
+                pause_ms = pause.as_millis(), "the stock of the sale could not be loaded; trying again");
+            self.core.env.sleep_or_stop(pause).await;
+            return Err(Unavailable::Loading);
+        }
+        self.load_failures.store(0, Ordering::Relaxed);
         self.if_loaded().ok_or(Unavailable::Loading)
     }
 
@@ -168,9 +177,7 @@ impl LiveSale {
         tracing::info!(sale.id = %self.id, sale.epoch = epoch, duration_ms = took.as_millis(),
             adopted = adopted.committed, rejected = adopted.rejected, "the stock of the sale is loaded");
         // If the ledger does not answer, the next call reads the row.
-        if let Ok(row) = self.refresh().await {
-            loader.sweep(row.terms.segments).await;
-        }
+        let _ = self.refresh().await;
         Ok(Some(loaded.change))
     }
 
@@ -194,6 +201,9 @@ impl LiveSale {
             });
         }
         // Nobody is kept waiting for a load that would change nothing.
+        if change.is_so_already(&row) {
+            return Ok(Some(Changed::Done(Sale::clone(&row))));
+        }
         match change.answer(&row) {
             ChangeAnswer::Applied => {}
             refused => return Ok(Some(Changed::Refused(refused))),

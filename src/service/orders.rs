@@ -143,21 +143,27 @@ impl Service {
     async fn transition(&self, id: OrderId, end: End) -> Result<Transition, Error> {
         let live = self.live(id.sale()).await?;
         let done = live.end(id, end).await?;
-        if done == Transition::Missing && self.commit_pending(id).await? {
-            return live.end(id, end).await;
+        if done != Transition::Missing {
+            return Ok(done);
         }
-        Ok(done)
+        // Whether it was in the journal or not: a load may have adopted it meanwhile.
+        self.commit_pending(id).await?;
+        live.end(id, end).await
     }
 
-    /// Commits the journal entry that holds this order; true if it is in the ledger now.
-    async fn commit_pending(&self, id: OrderId) -> Result<bool, Error> {
+    /// Commits the journal entry that holds this order, if there is one.
+    async fn commit_pending(&self, id: OrderId) -> Result<(), Error> {
         let live = self.live(id.sale()).await?;
+        let row = live.row();
+        if row.stage == Stage::Scheduled || row.drained {
+            return Ok(());
+        }
         let Ok(row) = live.loaded().await else {
             return Err(Error::Unavailable(Unavailable::Loading));
         };
         let segment = row.home(id);
         let Some(entry) = search(&live, segment, row.epoch, id).await? else {
-            return Ok(false);
+            return Ok(());
         };
         let Some(place) = live.place() else {
             return Err(Error::Unavailable(Unavailable::Overloaded));
@@ -174,7 +180,7 @@ impl Service {
             .map(|purchase| Attempt::found(purchase, now))
             .collect();
         let Some(purchase) = wanted.into_iter().next() else {
-            return Ok(false);
+            return Ok(());
         };
         let (attempt, receipt) = Attempt::new(purchase, AnswerWhen::Committed, wait_until, place);
         attempt.set_out();
@@ -193,7 +199,7 @@ impl Service {
             Outcome::Unavailable(_) | Outcome::Admitted(_) => {
                 Err(Error::Unavailable(Unavailable::Unreachable))
             }
-            Outcome::Committed { .. } | Outcome::Refused(_) => Ok(true),
+            Outcome::Committed { .. } | Outcome::Refused(_) => Ok(()),
         }
     }
 

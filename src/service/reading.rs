@@ -34,13 +34,11 @@ impl LiveSale {
     pub(super) async fn not_there(self: &Arc<Self>, epoch: u64, presence: Presence) {
         match presence {
             Presence::Loaded => {}
+            // Gone because a newer epoch has begun: nothing is lost.
+            _ if self.refresh().await.is_ok_and(|row| row.epoch > epoch) => {}
             Presence::Absent => self.mark_lost(epoch, LoadCause::NotLoaded),
-            Presence::Sealed => {
-                // Sealed, but the ledger has not moved: a restored Redis, or a fence under way.
-                if self.refresh().await.is_ok_and(|row| row.epoch == epoch) {
-                    self.mark_lost(epoch, LoadCause::Sealed);
-                }
-            }
+            // The ledger has not moved: a restored Redis, or a fence under way.
+            Presence::Sealed => self.mark_lost(epoch, LoadCause::Sealed),
         }
     }
 }

@@ -25,6 +25,8 @@ use crate::stock::scripts::{self, Answer, Copies, Decision};
 const GATHERED_MAX: usize = 4_096;
 /// After a round that served and refused nobody.
 const PAUSE: Duration = Duration::from_millis(5);
+/// The longest rest after a round.
+const REST_MAX: Duration = Duration::from_millis(50);
 /// How long a gatherer waits for Redis to decide those for whom it has gathered.
 const TURN_WAIT: Duration = Duration::from_millis(250);
 
@@ -78,7 +80,12 @@ impl Shortage {
                 self.waiting.push(short);
             }
             let (before, scarce) = (self.waiting.len(), self.scarce);
+            let began = env.now();
             self.round().await;
+            // Counting many segments keeps Redis from selling: at most half of the time goes into it.
+            if self.live.row().terms.segments > 1 {
+                env.sleep((env.now() - began).min(REST_MAX)).await;
+            }
             if self.waiting.len() == before && self.scarce == scarce {
                 env.sleep(env.jittered(PAUSE)).await;
             }

@@ -105,7 +105,7 @@ impl Service {
         if let Some(presence) = reading.not_there() {
             // A sealed segment may be the work of a loader under way.
             if presence == Presence::Absent {
-                live.mark_lost(row.epoch, LoadCause::NotLoaded);
+                live.not_there(row.epoch, presence).await;
             }
             return Ok(());
         }
@@ -262,7 +262,7 @@ impl Service {
             let call = scripts::give_back(&mut connection, &keys, &orders);
             let answer = timeout(self.core.redis.timeout(), call).await;
             match answer.map_err(|_| crate::stock::Error::TimedOut)?? {
-                Err(Presence::Absent) => live.mark_lost(epoch, LoadCause::NotLoaded),
+                Err(Presence::Absent) => live.not_there(epoch, Presence::Absent).await,
                 Err(_) => {}
                 Ok(answers) if answers.contains(&Returned::Unmarked) => {
                     live.mark_lost(epoch, LoadCause::MarkMissing);

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use stockade::domain::{NewSale, Outcome, Refusal, SaleId};
+use redis::aio::MultiplexedConnection;
+use stockade::domain::{BuyerId, IdempotencyKey, NewSale, Outcome, Refusal, SaleId};
 use stockade::ledger::{ChangeAnswer, QuantityChange, StockChange};
-use stockade::service::{AuditVerdict, Changed};
+use stockade::service::{AnswerWhen, AuditVerdict, Changed, Confirmation};
 
 use crate::shop::{Shop, buy, open, shop, terms};
 
@@ -80,6 +81,79 @@ async fn ten_changes_during_a_sale_lose_nothing_and_disturb_nobody() {
     assert_eq!(audit.verdict, AuditVerdict::Balanced, "{audit}");
     assert_eq!((audit.quantity, audit.confirmed), (6_000, 6_000), "{audit}");
     assert_eq!(sold.load(Ordering::SeqCst), 6_000);
+}
+
+/// Whoever was told 202 pays at once, while one load follows the other: the order is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_admitted_order_is_confirmed_in_the_middle_of_a_load() {
+    let shop = Arc::new(shop().await);
+    let first = NewSale {
+        segments: 4,
+        ..terms(1_000, 1, 600)
+    };
+    let sale = open(&shop, first).await.id;
+    let over = Arc::new(AtomicBool::new(false));
+    let changer = tokio::spawn({
+        let (shop, over) = (Arc::clone(&shop), Arc::clone(&over));
+        async move {
+            for n in 0.. {
+                if over.load(Ordering::SeqCst) {
+                    return;
+                }
+                assert_done(&shop, sale, segments(4 + n % 3)).await;
+            }
+        }
+    });
+    for n in 0..200 {
+        let buyer = BuyerId::parse(&format!("b{n}")).unwrap();
+        let key = IdempotencyKey::parse("k").unwrap();
+        let when = AnswerWhen::Admitted;
+        let outcome = shop.service.purchase(sale, &buyer, &key, 1, when).await;
+        let order = match outcome.unwrap() {
+            Outcome::Admitted(admission) => admission.order,
+            Outcome::Committed { order, .. } => order.id,
+            other => panic!("buyer {n}: {other:?}"),
+        };
+        let confirmed = shop.service.confirm(order, false).await;
+        assert!(
+            matches!(confirmed, Ok(Confirmation::Confirmed(_))),
+            "buyer {n}: {confirmed:?}"
+        );
+    }
+    over.store(true, Ordering::SeqCst);
+    changer.await.unwrap();
+}
+
+/// There is no room for a second copy of the sale: the load must let the old one go first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sale_is_loaded_anew_in_the_memory_that_it_has() {
+    const ORDERS: u32 = 6_000;
+    let shop = Arc::new(shop().await);
+    let mut redis = shop.redis.connection().await.unwrap();
+    let used = async |redis: &mut MultiplexedConnection| -> u64 {
+        let mut info = redis::cmd("INFO");
+        let text: String = info.arg("memory").query_async(redis).await.unwrap();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("used_memory:"));
+        line.unwrap().trim().parse().unwrap()
+    };
+    let sale = open(&shop, terms(2 * ORDERS, 1, 0)).await.id;
+    let before = used(&mut redis).await;
+    let mut buyers = tokio::task::JoinSet::new();
+    for n in 0..ORDERS {
+        let shop = Arc::clone(&shop);
+        buyers.spawn(async move { buy(&shop, sale, &format!("b{n}"), "k", 1).await });
+    }
+    buyers.join_all().await;
+    let after = used(&mut redis).await;
+    let bound = after + (after - before) / 2;
+    let mut config = redis::cmd("CONFIG");
+    let config = config.arg("SET").arg("maxmemory").arg(bound);
+    config.query_async::<()>(&mut redis).await.unwrap();
+    assert_done(&shop, sale, segments(4)).await;
+    let outcome = buy(&shop, sale, "one more", "k", 1).await;
+    assert!(matches!(outcome, Outcome::Committed { .. }), "{outcome:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use loadtest::servers::{RedisOptions, RedisServer};
+use loadtest::servers::{RedisOptions, RedisServer, eventually};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use redis::AsyncCommands as _;
@@ -508,4 +508,51 @@ async fn lack_of_stock_makes_a_key_void_only_as_the_last_word() {
         let marks = marks(connection, keys, &[wish.order]).await.unwrap();
         assert_eq!(marks, [mark], "{copies:?}");
     }
+}
+
+/// Its data was replaced by a copy that another server has sold from, without a restart: the run id is
+/// still the same.
+#[tokio::test]
+async fn a_server_that_took_its_data_from_another_one_is_not_there() {
+    let first = RedisServer::start(&RedisOptions::default()).await.unwrap();
+    let mut connection = first.connection().await.unwrap();
+    load(&mut connection, 1, 5, 1).await;
+    let master = ([127, 0, 0, 1], first.tcp_port()).into();
+    let options = RedisOptions::default();
+    let second = RedisServer::start_replica(&options, master).await.unwrap();
+    let copied = async |from: &RedisServer, to: &RedisServer| {
+        eventually("the copy", async || {
+            let (from, to) = (
+                from.replication_offset().await.ok()?,
+                to.replication_offset().await.ok()?,
+            );
+            (from == to).then_some(())
+        })
+        .await
+        .unwrap();
+    };
+    copied(&first, &second).await;
+    second.promote().await.unwrap();
+    let mut back = redis::cmd("REPLICAOF");
+    let back = back.arg("127.0.0.1").arg(second.tcp_port());
+    back.query_async::<()>(&mut connection).await.unwrap();
+    eventually("the way back", async || {
+        let up = first.info("master_link_status").await.ok()?;
+        (up == "up").then_some(())
+    })
+    .await
+    .unwrap();
+    first.promote().await.unwrap();
+    let mut segment = Segment {
+        connection,
+        keys: SegmentKeys::new(sale(), 0, 1),
+        _redis: Some(first),
+    };
+    let kept: bool = segment.connection.exists(&segment.keys.meta).await.unwrap();
+    assert!(kept, "the data is not there: this test shows nothing");
+    let decision = segment.decide(false, &[purchase("a", "k", 1)]).await;
+    assert!(
+        matches!(decision, Decision::NotThere(Presence::Absent)),
+        "{decision:?}"
+    );
 }

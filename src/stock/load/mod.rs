@@ -29,8 +29,8 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 const UNFINISHED_MS: u64 = 600_000;
 /// Segments that are written at the same time.
 const WRITTEN_AT_ONCE: usize = 8;
-/// Epochs before the last loaded one whose keys are deleted again, in case that failed before.
-const EPOCHS_SWEPT: u64 = 4;
+/// Unfinished loads before this one whose keys are deleted; others run out by themselves.
+const EPOCHS_CLEARED: u64 = 4;
 
 /// A load did not end.
 #[derive(Debug, thiserror::Error)]
@@ -119,6 +119,8 @@ impl<C: ConnectionLike, F: Fn(u32) -> C> Loader<'_, F> {
         let snapshot = self.ledger.snapshot(id, epoch, change).await?;
         let snapshot = snapshot.ok_or(Failed::Overtaken)?;
         crate::crash_point!("load:read");
+        // All of it is in the ledger. Memory may not hold two epochs.
+        self.clear(&snapshot).await;
         self.begin(Step::Writing, snapshot.sale.terms.segments);
         fill(self.calls, &self.connection_of, &snapshot, self.progress).await?;
         crate::crash_point!("load:written");
@@ -224,22 +226,27 @@ impl<C: ConnectionLike, F: Fn(u32) -> C> Loader<'_, F> {
         }
     }
 
-    /// Deletes what older epochs left; all of it is adopted. A failure is left to the next load: the keys
-    /// are only memory.
-    pub async fn sweep(&self, segments: u32) {
+    /// Deletes what the newest finished load and the unfinished ones after it left. A failure is only a
+    /// loss of memory: the next load tries again.
+    async fn clear(&self, snapshot: &Snapshot) {
         let sale = self.sale;
-        for epoch in sale.loaded_epoch.saturating_sub(EPOCHS_SWEPT)..sale.epoch {
-            for segment in 0..segments.max(sale.loaded_segments) {
-                let keys = SegmentKeys::new(sale.id, segment, epoch);
-                let mut connection = (self.connection_of)(segment);
-                let mut unlink = redis::cmd("UNLINK");
-                unlink.arg(&keys.all());
-                let unlink = async { Ok(send(&mut connection, &unlink).await?) };
-                if let Err(error) = self.calls.within(unlink).await {
-                    tracing::debug!(sale.id = %sale.id, segment, error = %error, "old epoch not deleted");
-                    return;
-                }
-            }
+        let unfinished = sale
+            .epoch
+            .saturating_sub(EPOCHS_CLEARED)
+            .max(sale.loaded_epoch + 1);
+        let epochs = std::iter::once(sale.loaded_epoch).chain(unfinished..sale.epoch);
+        let segments = 0..sale.loaded_segments.max(snapshot.sale.terms.segments);
+        let all = epochs.flat_map(|epoch| segments.clone().map(move |segment| (epoch, segment)));
+        let cleared = all.map(|(epoch, segment)| async move {
+            let keys = SegmentKeys::new(sale.id, segment, epoch);
+            let mut connection = (self.connection_of)(segment);
+            let mut unlink = redis::cmd("UNLINK");
+            unlink.arg(&keys.all());
+            let unlink = async { Ok(send(&mut connection, &unlink).await?) };
+            self.calls.within(unlink).await
+        });
+        if let Err(error) = try_join_all(cleared).await {
+            tracing::debug!(sale.id = %sale.id, error = %error, "old epochs are not deleted");
         }
     }
 }
