@@ -9,6 +9,7 @@ use redis::aio::MultiplexedConnection;
 use stockade::domain::{NewSale, Outcome, Refusal, SaleId};
 use stockade::service::AuditVerdict;
 use stockade::stock::SegmentKeys;
+use stockade::stock::scripts::{TransferId, lend};
 use tokio::time::Instant;
 
 use crate::harness::repeats;
@@ -246,4 +247,22 @@ async fn a_refusal_never_overlooks_a_unit_that_is_on_its_way() {
     over.store(true, Ordering::SeqCst);
     carrier.await.unwrap();
     assert_balanced(&shop, sale, 0).await;
+}
+
+/// Whoever began the transfer died after its first step. Whoever meets it finishes it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unit_that_a_dead_instance_left_on_its_way_is_sold() {
+    let shop = shop().await;
+    let sale = open(&shop, in_segments(2, 1, 1, 0)).await.id;
+    let mut redis = shop.redis.connection().await.unwrap();
+    let donor = SegmentKeys::new(sale, 0, 1);
+    let lent = lend(&mut redis, &donor, &TransferId::random(), 1, 1).await;
+    assert_eq!(
+        lent.unwrap(),
+        Ok(1),
+        "the only unit is in the first segment"
+    );
+    let outcome = buy(&shop, sale, "a", "k", 1).await;
+    assert!(matches!(outcome, Outcome::Committed { .. }), "{outcome:?}");
+    assert_balanced(&shop, sale, 1).await;
 }
