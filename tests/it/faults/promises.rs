@@ -82,7 +82,8 @@ async fn promises_outlive(cause: &str, what: impl AsyncFnOnce(&mut Scene)) {
             println!("{open} promises are open");
             let before = scene.epoch().await;
             what(scene).await;
-            scene.recovers_from(cause, before).await;
+            let loaded = scene.reopens_after(before).await;
+            scene.is_so(loaded, cause, "no load followed");
         })
         .await;
 }

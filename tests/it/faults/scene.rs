@@ -182,7 +182,8 @@ impl Scene {
         }
     }
 
-    async fn reopens_after(&self, before: u64) -> bool {
+    /// Whether the sale sells under a newer epoch than `before` in time.
+    pub(super) async fn reopens_after(&self, before: u64) -> bool {
         let (mut client, began) = (self.deployment.client(0), Instant::now());
         while began.elapsed() < RESUMES_WITHIN {
             let sale = client.sale(self.sale).await;
