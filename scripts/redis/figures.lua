@@ -24,7 +24,7 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local meta = redis.call('HMGET', meta_key, 'token', 'sealed', 'available', 'journaled', 'version',
   'control', 'in_transfer', 'filled', 'lent', 'borrowed')
 local token = meta[1]
-local run_id = redis.call('INFO', 'server', 'replication'):gsub('.*run_id:(%x+).*replid:(%x+).*', '%1%2')
+local run_id = redis.call('INFO', 'server', 'replication'):gsub('.*run_id:(%x+).*replid:(%x+).*', '%1%2'):sub(21, 60)
 if not token or token ~= run_id or redis.call('HGET', buyers_key, SENTINEL) ~= token
   or redis.call('HGET', requests_key, SENTINEL) ~= token
   or redis.call('HGET', transfers_key, SENTINEL) ~= token

@@ -3,7 +3,8 @@
 --
 -- Contract. Marks the segment as loaded only if both hashes hold exactly as many fields as the loader
 -- wrote: a Redis that lost a part in between is noticed. The token is run_id and replication id: this
--- very process, with data that it has not taken over from another server meanwhile;
+-- very process, with data that it has not taken over from another server; half of each, since longer
+-- values cost small hashes their compact form;
 -- epoch and segment are in the keys' names. Repeatable; a second call changes nothing.
 --
 -- KEYS[1] meta, KEYS[2] buyers, KEYS[3] requests, KEYS[4] journal: as in purchase.lua
@@ -19,7 +20,7 @@ local buyers_written, requests_written = tonumber(ARGV[1]), tonumber(ARGV[2])
 local FIRST = 3
 local SENTINEL = ''
 
-local token = redis.call('INFO', 'server', 'replication'):gsub('.*run_id:(%x+).*replid:(%x+).*', '%1%2')
+local token = redis.call('INFO', 'server', 'replication'):gsub('.*run_id:(%x+).*replid:(%x+).*', '%1%2'):sub(21, 60)
 local known = redis.call('HGET', meta_key, 'token')
 if known == token then
   return 0

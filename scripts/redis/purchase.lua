@@ -59,7 +59,7 @@ local meta = redis.call('HMGET', meta_key, 'token', 'sealed', 'closed', 'paused'
 local marks = redis.call('HMGET', requests_key, unpack(ids))
 local units = redis.call('HMGET', buyers_key, unpack(buyers))
 local token = meta[1]
-local run_id = redis.call('INFO', 'server', 'replication'):gsub('.*run_id:(%x+).*replid:(%x+).*', '%1%2')
+local run_id = redis.call('INFO', 'server', 'replication'):gsub('.*run_id:(%x+).*replid:(%x+).*', '%1%2'):sub(21, 60)
 if not token or token ~= run_id or marks[1] ~= token or units[1] ~= token
   or redis.call('TYPE', journal_key).ok ~= 'stream' then
   return { 1, now_ms, '', 0 }

@@ -18,7 +18,7 @@ local SENTINEL = ''
 local meta = redis.call('HMGET', meta_key, 'token', 'sealed')
 local known = redis.call('HMGET', transfers_key, SENTINEL, transfer)
 local token = meta[1]
-local run_id = redis.call('INFO', 'server', 'replication'):gsub('.*run_id:(%x+).*replid:(%x+).*', '%1%2')
+local run_id = redis.call('INFO', 'server', 'replication'):gsub('.*run_id:(%x+).*replid:(%x+).*', '%1%2'):sub(21, 60)
 if not token or token ~= run_id or known[1] ~= token then
   return 1
 end

@@ -21,7 +21,7 @@ local SENTINEL = ''
 
 local meta = redis.call('HMGET', meta_key, 'token', 'sealed')
 local token = meta[1]
-local run_id = redis.call('INFO', 'server', 'replication'):gsub('.*run_id:(%x+).*replid:(%x+).*', '%1%2')
+local run_id = redis.call('INFO', 'server', 'replication'):gsub('.*run_id:(%x+).*replid:(%x+).*', '%1%2'):sub(21, 60)
 if not token or token ~= run_id or redis.call('HGET', buyers_key, SENTINEL) ~= token
   or redis.call('HGET', requests_key, SENTINEL) ~= token then
   return { 1 }
