@@ -1,38 +1,59 @@
 //! The service is killed at every labelled point, in the middle of a sale: nothing that was promised is
 //! lost, and nothing is sold twice.
 
+use std::cell::Cell;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use loadtest::api::NewSale;
+use loadtest::client::{Client, SaleAction};
 use loadtest::pace::Pace;
 use loadtest::run::{open_sale, run_opened};
 use loadtest::scenario::Scenario;
-use loadtest::servers::{Service, ServiceOptions, eventually};
+use loadtest::servers::{RedisServer, Service, ServiceOptions, eventually, eventually_within};
 use loadtest::worker::Progress;
 use stockade::crash::POINTS;
 
-use crate::harness::{Database, Deployment, PATIENCE, Plan, assert_valid, repeats, until};
+use crate::harness::{Database, Deployment, PATIENCE, Plan, assert_valid, repeats};
 
 const INSTANCES: usize = 3;
 
-/// Starts the process again without its order to crash, as soon as it is dead.
-async fn revive(service: &mut Service, options: &ServiceOptions, point: &str) {
-    let status = service
-        .wait(PATIENCE)
-        .await
-        .unwrap_or_else(|error| panic!("{point} was never reached: {error}"));
-    assert!(!status.success(), "it ended by itself: {status}");
-    service.restart_with(options).await.unwrap();
+/// Starts dead processes again, without their order to crash, for as long as it is polled; counts them.
+async fn revive(services: &mut [Service], options: &[ServiceOptions], dead: &Cell<u32>) -> ! {
+    loop {
+        for (service, options) in services.iter_mut().zip(options) {
+            if let Ok(status) = service.wait(Duration::ZERO).await {
+                assert!(!status.success(), "it ended by itself: {status}");
+                dead.set(dead.get() + 1);
+                service.restart_with(options).await.unwrap();
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
-/// The same options for a process that does nothing by itself.
-fn idle(options: &ServiceOptions) -> ServiceOptions {
-    let mut idle = options.clone();
-    let pause = ["--upkeep-pause-ms", "60000"];
-    idle.args.extend(pause.map(str::to_owned));
-    idle
+/// Lets a story happen while all processes are under the order to die at the `count`th passage of the point,
+/// each of them once. One of them must come to pass it.
+async fn doomed_at<T>(
+    point: &str,
+    count: u32,
+    deployment: &mut Deployment,
+    story: impl AsyncFnOnce(&mut RedisServer) -> T,
+) -> T {
+    for (service, options) in deployment.services.iter_mut().zip(&deployment.options) {
+        let doomed = doomed(options, point, count);
+        service.restart_with(&doomed).await.unwrap();
+    }
+    let dead = Cell::new(0);
+    let told = tokio::select! {
+        told = story(&mut deployment.redis) => told,
+        never = revive(&mut deployment.services, &deployment.options, &dead) => never,
+    };
+    let dead = dead.get();
+    assert!(dead > 0, "{point} was never reached\n{}", deployment.logs());
+    println!("{point}: {dead} died");
+    told
 }
 
 /// The same options with an order to die at the `count`th passage of the point.
@@ -75,37 +96,27 @@ async fn crash_at(point: &'static str, count: u32, database: Database, respond_a
         ..Scenario::default()
     };
     let sale = open_sale(&deployment.target, &scenario).await.unwrap().id;
-    let options = deployment.options[0].clone();
-    if returning {
-        // The others would end all the holds, and the victim never pass the point.
-        for (service, options) in deployment
-            .services
-            .iter_mut()
-            .zip(&deployment.options)
-            .skip(1)
-        {
-            service.restart_with(&idle(options)).await.unwrap();
-        }
-    }
     // Many holds end in one transaction, and units are moved in bulk: such a point may be passed only once.
     let often = !returning && !point.starts_with("transfer");
-    let doomed = doomed(&options, point, if often { count } else { 1 });
-    let mut victim = deployment.services.remove(0);
-    victim.restart_with(&doomed).await.unwrap();
+    let count = if often { count } else { 1 };
     let target = deployment.target.clone();
-    let run = run_opened(&target, &scenario, sale, Arc::default());
-    let (report, ()) = tokio::join!(run, revive(&mut victim, &options, point));
-    let report = report.unwrap();
-    deployment.services.insert(0, victim);
-    if returning {
-        // Everything expires: at the end every unit is back, once.
-        let audit = until(&deployment, "all holds to end", async |client| {
-            let audit = client.audit(sale).await.ok()?;
-            (audit.terms.available == 300).then_some(audit)
-        })
-        .await;
-        assert_eq!(audit.terms.sum(), 300, "{audit:?}");
-    } else {
+    let sold = async |_: &mut RedisServer| {
+        let report = run_opened(&target, &scenario, sale, Arc::default()).await;
+        if returning {
+            // Everything expires: at the end every unit is back, once.
+            let back = async || {
+                let audit = Client::new(&target, 0).audit(sale).await.ok()?;
+                (audit.terms.available == 300 && audit.terms.sum() == 300).then_some(())
+            };
+            let limit = Duration::from_secs(60);
+            eventually_within(limit, "all units to be back", back)
+                .await
+                .unwrap();
+        }
+        report.unwrap()
+    };
+    let report = doomed_at(point, count, &mut deployment, sold).await;
+    if !returning {
         assert_valid(&report, 300, &deployment);
     }
 }
@@ -147,7 +158,7 @@ async fn killed_at_every_point_of_a_load_another_process_finishes_it() {
         let plan = Plan::new(Database::Postgres, INSTANCES).flag("upkeep-pause-ms", 60_000);
         let mut deployment = Deployment::start(plan).await;
         let options = deployment.options[0].clone();
-        let mut victim = deployment.services.remove(0);
+        let victim = &mut deployment.services[0];
         victim
             .restart_with(&doomed(&options, point, 1))
             .await
@@ -164,15 +175,14 @@ async fn killed_at_every_point_of_a_load_another_process_finishes_it() {
             .unwrap()
             .id;
         let mut first = deployment.client(0);
-        let opened = first
-            .change_sale(sale, loadtest::client::SaleAction::Open)
-            .await;
+        let opened = first.change_sale(sale, SaleAction::Open).await;
         assert!(
             opened.is_err(),
             "{point}: the process that opened the sale did not die"
         );
-        revive(&mut victim, &options, point).await;
-        deployment.services.insert(0, victim);
+        let victim = &mut deployment.services[0];
+        victim.wait(PATIENCE).await.unwrap();
+        victim.restart_with(&options).await.unwrap();
         let report = run_opened(&deployment.target, &scenario, sale, Arc::default())
             .await
             .unwrap();
@@ -180,8 +190,7 @@ async fn killed_at_every_point_of_a_load_another_process_finishes_it() {
     }
 }
 
-/// All are told to die at the point, so that whoever comes to load does; the lease of each must run out before
-/// the next one begins. Those who are dead are started again, without that order.
+/// Whoever comes to load dies; the lease of each must run out before the next one begins.
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_every_point_of_a_load_under_way_in_a_sale_it_loses_nothing() {
     for point in load_points() {
@@ -198,38 +207,19 @@ async fn killed_at_every_point_of_a_load_under_way_in_a_sale_it_loses_nothing() 
             ..Scenario::default()
         };
         let sale = open_sale(&deployment.target, &scenario).await.unwrap().id;
-        for (service, options) in deployment.services.iter_mut().zip(&deployment.options) {
-            service
-                .restart_with(&doomed(options, point, 1))
-                .await
-                .unwrap();
-        }
         let (target, progress) = (deployment.target.clone(), Arc::<Progress>::default());
-        let run = run_opened(&target, &scenario, sale, Arc::clone(&progress));
-        let mut dead = 0;
-        let crash = async {
-            let selling = async || (progress.accepted() > 300).then_some(());
-            eventually("the sale to be in full swing", selling)
-                .await
-                .unwrap();
-            deployment.redis.restart().await.unwrap();
-            loop {
-                let all = deployment.services.iter_mut().zip(&deployment.options);
-                for (service, options) in all {
-                    if service.wait(Duration::ZERO).await.is_ok() {
-                        dead += 1;
-                        service.restart_with(options).await.unwrap();
-                    }
-                }
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
+        let sold = async |redis: &mut RedisServer| {
+            let run = run_opened(&target, &scenario, sale, Arc::clone(&progress));
+            let fault = async {
+                let selling = async || (progress.accepted() > 300).then_some(());
+                eventually("the sale to be in full swing", selling)
+                    .await
+                    .unwrap();
+                redis.restart().await.unwrap();
+            };
+            tokio::join!(run, fault).0.unwrap()
         };
-        let report = tokio::select! {
-            report = run => report.unwrap(),
-            never = crash => never,
-        };
-        println!("{point}: {dead} died, {:?}", report.elapsed);
-        assert!(dead > 0, "{point} was never reached");
+        let report = doomed_at(point, 1, &mut deployment, sold).await;
         assert_valid(&report, 1_000, &deployment);
     }
 }
