@@ -1,5 +1,5 @@
-//! The service is killed at every labelled point, in the middle of a sale: nothing that was promised is
-//! lost, and nothing is sold twice.
+//! The service is killed at every labelled point, in the middle of a sale: nothing that was
+//! promised is lost, and nothing is sold twice.
 
 use std::cell::Cell;
 use std::num::NonZeroU32;
@@ -19,7 +19,8 @@ use crate::harness::{Database, Deployment, PATIENCE, Plan, assert_valid, repeats
 
 const INSTANCES: usize = 3;
 
-/// Starts dead processes again, without their order to crash, for as long as it is polled; counts them.
+/// Starts dead processes again, without their order to crash, for as long as it is polled; counts
+/// them.
 async fn revive(services: &mut [Service], options: &[ServiceOptions], dead: &Cell<u32>) -> ! {
     loop {
         for (service, options) in services.iter_mut().zip(options) {
@@ -33,8 +34,8 @@ async fn revive(services: &mut [Service], options: &[ServiceOptions], dead: &Cel
     }
 }
 
-/// Lets a story happen while all processes are under the order to die at the `count`th passage of the point,
-/// each of them once. One of them must come to pass it.
+/// Lets a story happen while all processes are under the order to die at the `count`th passage of
+/// the point, each of them once. One of them must come to pass it.
 async fn doomed_at<T>(
     point: &str,
     count: u32,
@@ -90,13 +91,15 @@ async fn crash_at(point: &'static str, count: u32, database: Database, respond_a
         buyers: 1_200,
         connections: 64,
         respond_async,
-        // Whoever was told 202 does not come back: only the sweep can finish what the dead one began.
+        // Whoever was told 202 does not come back: only the sweep can finish what the dead one
+        // began.
         replay: !respond_async,
         patience: Duration::from_secs(60),
         ..Scenario::default()
     };
     let sale = open_sale(&deployment.target, &scenario).await.unwrap().id;
-    // Many holds end in one transaction, and units are moved in bulk: such a point may be passed only once.
+    // Many holds end in one transaction, and units are moved in bulk: such a point may be passed
+    // only once.
     let often = !returning && !point.starts_with("transfer");
     let count = if often { count } else { 1 };
     let target = deployment.target.clone();

@@ -1,5 +1,6 @@
-//! Redis loses its data, or part of it, or comes back older, in the middle of a sale: the sale fences
-//! what was begun, loads itself again from the ledger and goes on, and nobody lays a hand on it.
+//! Redis loses its data, or part of it, or comes back older, in the middle of a sale: the sale
+//! fences what was begun, loads itself again from the ledger and goes on, and nobody lays a hand on
+//! it.
 
 mod data;
 mod drowsy;

@@ -40,7 +40,8 @@ async fn after_flushall_it_sells_the_rest_to_other_buyers() {
         .await;
 }
 
-/// One by one, as an eviction or a slip would take them: the segment as a whole is not believed then.
+/// One by one, as an eviction or a slip would take them: the segment as a whole is not believed
+/// then.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_key_of_a_segment_is_missed_and_the_sale_loaded_again() {
     let scene = Scene::open(redis().await).await;

@@ -30,8 +30,8 @@ impl Nap {
         })
     }
 
-    /// Runs `loader` until it sleeps; its result if it comes to its end before. Then nothing of it runs any
-    /// more, its signs of life included, until it is polled again.
+    /// Runs `loader` until it sleeps; its result if it comes to its end before. Then nothing of it
+    /// runs any more, its signs of life included, until it is polled again.
     pub(super) async fn asleep<T>(&self, loader: Pin<&mut impl Future<Output = T>>) -> Option<T> {
         let mut asleep = self.asleep.subscribe();
         tokio::select! {
@@ -70,7 +70,8 @@ impl ConnectionLike for Drowsy {
                 awake.expect("the nap outlives its connections");
                 nap.late.fetch_add(1, Ordering::SeqCst);
             }
-            // As a task of its own: what was sent arrives, also if its sender hears that it was overtaken.
+            // As a task of its own: what was sent arrives, also if its sender hears that it was
+            // overtaken.
             let sent = tokio::spawn(async move { inner.req_packed_command(&cmd).await });
             sent.await.expect("sending does not panic")
         })

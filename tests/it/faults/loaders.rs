@@ -73,9 +73,9 @@ async fn contents(shop: &Shop, sale: &Sale) -> BTreeMap<String, Option<Vec<u8>>>
     contents
 }
 
-/// A sale of twelve units in three segments, of which three are sold and one promised. Its loader falls asleep
-/// before the given command; the service overtakes it and sells; then the loader wakes. False if it loads
-/// with fewer commands.
+/// A sale of twelve units in three segments, of which three are sold and one promised. Its loader
+/// falls asleep before the given command; the service overtakes it and sells; then the loader
+/// wakes. False if it loads with fewer commands.
 async fn a_loader_sleeps_before(shop: &Shop, command: usize) -> bool {
     let sale = stockade::domain::NewSale {
         segments: 3,
@@ -149,8 +149,8 @@ async fn a_loader_sleeps_before(shop: &Shop, command: usize) -> bool {
     true
 }
 
-/// Wherever it sleeps: its lease runs out, the second one loads and sells, and what the first one still
-/// writes is read by nobody.
+/// Wherever it sleeps: its lease runs out, the second one loads and sells, and what the first one
+/// still writes is read by nobody.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_loader_that_wakes_after_it_was_overtaken_changes_nothing() {
     const COMMANDS_MAX: usize = 100;

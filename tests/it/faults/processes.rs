@@ -78,7 +78,8 @@ async fn the_last_five_seconds_of_redis_are_lost_and_no_order() {
     power_fails(longer, 85, Duration::from_secs(5)).await;
 }
 
-/// A failover to a replica that had stood still for a while: the master's last writes never reached it.
+/// A failover to a replica that had stood still for a while: the master's last writes never reached
+/// it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_lagged_is_promoted_and_sells_nothing_again() {
     let master = redis().await;

@@ -1,5 +1,5 @@
-//! Purchases answered with 202, whose instance died before it committed them: they are in the journal, and
-//! whoever loads the sale next takes them into the ledger.
+//! Purchases answered with 202, whose instance died before it committed them: they are in the
+//! journal, and whoever loads the sale next takes them into the ledger.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -39,8 +39,9 @@ impl Lock {
     }
 }
 
-/// Buyers are told 202, nothing can be committed, and all processes die and start again; then `what` happens.
-/// None of these buyers comes back, and no sweep of the journal is due: only a load can save them.
+/// Buyers are told 202, nothing can be committed, and all processes die and start again; then
+/// `what` happens. None of these buyers comes back, and no sweep of the journal is due: only a load
+/// can save them.
 async fn promises_outlive(cause: &str, what: impl AsyncFnOnce(&mut Scene)) {
     let url = database().await;
     let mut plan = Plan::new(Database::Postgres, 3).flag("journal-grace-ms", 600_000);

@@ -25,8 +25,8 @@ const SOLD_AGAIN: usize = 20;
 /// How long the sale takes, and how much there is to sell.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Size {
-    /// Every buyer tries twice, and may have one unit: most second tries come after the fault, and only
-    /// who still knows the first refuses them.
+    /// Every buyer tries twice, and may have one unit: most second tries come after the fault, and
+    /// only who still knows the first refuses them.
     pub(super) buyers: u32,
     pub(super) quantity: u32,
     pub(super) per_second: u32,
@@ -97,8 +97,8 @@ impl Scene {
         }
     }
 
-    /// Lets the buyers in, injects the fault meanwhile, and judges at the end: everything is sold, to
-    /// different buyers, and the books say so.
+    /// Lets the buyers in, injects the fault meanwhile, and judges at the end: everything is sold,
+    /// to different buyers, and the books say so.
     pub(super) async fn play(mut self, fault: impl AsyncFnOnce(&mut Self)) {
         let (target, scenario) = (self.deployment.target.clone(), self.scenario.clone());
         let run = run_opened(&target, &scenario, self.sale, Arc::clone(&self.progress));
@@ -153,8 +153,8 @@ impl Scene {
         .await
     }
 
-    /// The fault is over; the sale must notice it, and go on under a newer epoch than `before`. What is wrong
-    /// is told at the end.
+    /// The fault is over; the sale must notice it, and go on under a newer epoch than `before`.
+    /// What is wrong is told at the end.
     pub(super) async fn recovers_from(&self, what: &str, before: u64) {
         let (over, sold) = (Instant::now(), self.sold());
         let left = (self.scenario.sale.quantity as usize).saturating_sub(sold);

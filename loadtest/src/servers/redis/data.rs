@@ -25,8 +25,9 @@ pub struct RedisCopy {
 }
 
 impl RedisServer {
-    /// Copies its append-only files while it goes on, as a backup of its disk would. They only grow, so
-    /// a copy is an older state; half a command at its end is left out when it is put back.
+    /// Copies its append-only files while it goes on, as a backup of its disk would. They only
+    /// grow, so a copy is an older state; half a command at its end is left out when it is put
+    /// back.
     ///
     /// # Errors
     /// When it was started without an append-only file.
@@ -36,7 +37,8 @@ impl RedisServer {
         Ok(RedisCopy { directory: copy })
     }
 
-    /// Puts a copy in the place of its data and starts it again, ending it by SIGKILL first if it runs.
+    /// Puts a copy in the place of its data and starts it again, ending it by SIGKILL first if it
+    /// runs.
     ///
     /// # Errors
     /// When it does not start again.
@@ -51,10 +53,10 @@ impl RedisServer {
         self.restart().await
     }
 
-    /// Cuts off what it wrote in at least the last `lost` before `crash`, as a power failure does with
-    /// what no disk has seen: a SIGKILL alone loses nothing. Redis notes full seconds, so up to two more
-    /// are lost. Returns how many bytes that was. Works on a killed server that was started with
-    /// `--aof-timestamp-enabled yes`.
+    /// Cuts off what it wrote in at least the last `lost` before `crash`, as a power failure does
+    /// with what no disk has seen: a SIGKILL alone loses nothing. Redis notes full seconds, so up
+    /// to two more are lost. Returns how many bytes that was. Works on a killed server that was
+    /// started with `--aof-timestamp-enabled yes`.
     ///
     /// # Errors
     /// When nothing was cut.

@@ -40,7 +40,8 @@ async fn what_was_written_in_the_last_second_can_be_cut_off() {
     let mut server = RedisServer::start(&options).await.unwrap();
     set(&server, "kept").await;
     let began = SystemTime::now();
-    // What is to be lost must lie in a later second than what is kept, and what is kept before both.
+    // What is to be lost must lie in a later second than what is kept, and what is kept before
+    // both.
     let later = async || (began.elapsed().ok()? > Duration::from_secs(4)).then_some(());
     eventually("four seconds to pass", later).await.unwrap();
     set(&server, "lost").await;
