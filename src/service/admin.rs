@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::live::LiveSale;
 use super::{Error, Service};
-use crate::domain::{NewSale, Sale, SaleId, Stage, Timestamp, Unavailable};
+use crate::domain::{NewSale, Sale, SaleId, Stage, Timestamp};
 use crate::stock::scripts;
 
 /// How long a part may take to answer before it counts as not ready.
@@ -213,9 +213,7 @@ impl LiveSale {
             let mut connection = self.connection(segment);
             let keys = self.keys(segment, row.epoch);
             let call = scripts::control(&mut connection, &keys, row);
-            tokio::time::timeout(self.core.redis.timeout(), call)
-                .await
-                .map_err(|_| Error::Unavailable(Unavailable::OutcomeUnknown))??;
+            self.within(call).await?;
         }
         Ok(())
     }

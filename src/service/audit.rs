@@ -8,8 +8,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
-
 use super::live::LiveSale;
 use super::{Error, Service};
 use crate::domain::{OrderId, Sale, SaleId, Stage};
@@ -152,8 +150,7 @@ impl Service {
         for _ in 0..JOURNAL_READS_MAX {
             let after = all.last().map(|entry| entry.id.clone());
             let read = journal::read(&mut connection, &keys, after.as_deref());
-            let entries = timeout(self.core.redis.timeout(), read).await;
-            let entries = entries.map_err(|_| crate::stock::Error::TimedOut)??;
+            let entries = live.within(read).await?;
             if entries.is_empty() {
                 return Ok(all);
             }
@@ -219,8 +216,7 @@ impl Service {
             for group in returns.chunks(COMMIT_MAX) {
                 let ids: Vec<OrderId> = group.iter().map(|(id, _)| *id).collect();
                 let read = marks(&mut connection, &keys, &ids);
-                let found = timeout(self.core.redis.timeout(), read).await;
-                let found = found.map_err(|_| crate::stock::Error::TimedOut)??;
+                let found = live.within(read).await?;
                 let pairs = group.iter().zip(found);
                 let open = pairs.filter(|(_, mark)| !matches!(mark, Some(Mark::Ended(_))));
                 units += open.map(|((_, units), _)| units).sum::<u64>();

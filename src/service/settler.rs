@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
-use tokio::time::timeout;
 
 use super::live::LiveSale;
 use crate::stock::scripts;
@@ -62,8 +61,7 @@ impl Settler {
             .map(|one| (one.entry.clone(), one.units))
             .collect();
         let call = scripts::settle(&mut connection, &keys, &entries);
-        let answer = timeout(self.live.core.redis.timeout(), call).await;
-        if !matches!(answer, Ok(Ok(_))) {
+        if self.live.within(call).await.is_err() {
             tracing::debug!(sale.id = %self.live.id, "settled journal entries are left to the sweep");
         }
         for one in settled {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::attempt::Attempt;
 use super::live::LiveSale;
@@ -153,8 +153,7 @@ impl Service {
         let mut after: Option<String> = None;
         for _ in 0..SWEEP_READS_MAX {
             let read = journal::read(&mut connection, &keys, after.as_deref());
-            let entries = timeout(self.core.redis.timeout(), read).await;
-            let entries = entries.map_err(|_| crate::stock::Error::TimedOut)??;
+            let entries = live.within(read).await?;
             let Some(last) = entries.last() else {
                 return Ok(());
             };
@@ -193,9 +192,7 @@ impl Service {
             let mut connection = live.connection(segment);
             let keys = live.keys(segment, row.epoch);
             let expire = load::expire(&mut connection, &keys, self.core.limits.redis_retention);
-            timeout(self.core.redis.timeout(), expire)
-                .await
-                .map_err(|_| crate::stock::Error::TimedOut)??;
+            live.within(expire).await?;
         }
         if self.core.ledger.set_drained(live.id, row.epoch).await? {
             tracing::info!(sale.id = %live.id, "the closed sale is drained");
@@ -260,8 +257,7 @@ impl Service {
         for (segment, orders) in segments {
             let (mut connection, keys) = (live.connection(segment), live.keys(segment, epoch));
             let call = scripts::give_back(&mut connection, &keys, &orders);
-            let answer = timeout(self.core.redis.timeout(), call).await;
-            match answer.map_err(|_| crate::stock::Error::TimedOut)?? {
+            match live.within(call).await? {
                 Err(Presence::Absent) => live.not_there(epoch, Presence::Absent).await,
                 Err(_) => {}
                 Ok(answers) if answers.contains(&Returned::Unmarked) => {
