@@ -8,18 +8,7 @@ use super::refuse;
 use super::shortage::Short;
 use super::writer::Group;
 use crate::domain::{Refusal, Sale, Timestamp};
-use crate::stock::scripts::Answer;
-
-/// The answer to a batch of purchases of one segment.
-#[derive(Debug)]
-pub(super) struct Decided {
-    /// The journal entry of those that were admitted.
-    pub(super) entry: Option<String>,
-    /// Whether the ledger has said that every unit is confirmed.
-    pub(super) sold_out: bool,
-    /// One for each purchase, in their order.
-    pub(super) answers: Vec<Answer>,
-}
+use crate::stock::scripts::{Answer, Decided};
 
 impl LiveSale {
     /// Gives each purchase to whoever decides the rest of its way.
@@ -28,7 +17,7 @@ impl LiveSale {
         segment: u32,
         sale: &Sale,
         decided: Decided,
-        attempts: Vec<Attempt>,
+        attempts: impl IntoIterator<Item = Attempt>,
     ) {
         let Decided {
             entry,

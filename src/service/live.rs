@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::attempt::{Attempt, Place};
+use super::batcher::Batcher;
 use super::books::StockCache;
 use super::ender::{Ender, Wish};
-use super::segment::Segment;
 use super::settler::{Settled, Settler};
 use super::shortage::{Short, Shortage};
 use super::writer::{Group, Writer};
@@ -40,11 +40,10 @@ pub(super) struct LiveSale {
     redis_clock_offset_ms: AtomicI64,
     started: Instant,
     attempts: Arc<AtomicUsize>,
-    /// The queues of the segments that were ever needed; the sale may have fewer now.
-    segments: RwLock<Vec<mpsc::UnboundedSender<Attempt>>>,
-    /// How many segments the sale has, as last read.
-    segment_count: AtomicU32,
+    purchases: mpsc::UnboundedSender<Attempt>,
     writer: mpsc::UnboundedSender<Group>,
+    /// Groups that wait for a transaction.
+    uncommitted: watch::Sender<usize>,
     shortage: mpsc::UnboundedSender<Short>,
     settler: mpsc::UnboundedSender<Settled>,
     pub(super) ender: mpsc::Sender<Wish>,
@@ -60,14 +59,13 @@ impl LiveSale {
     pub(super) fn start(service: &Service, row: Sale, began: Instant) -> Arc<Self> {
         let core = &service.core;
         let now = core.env.now();
+        let (purchases, purchase_queue) = mpsc::unbounded_channel();
         let (writer, writer_queue) = mpsc::unbounded_channel();
         let (shortage, shortage_queue) = mpsc::unbounded_channel();
         let (settler, settler_queue) = mpsc::unbounded_channel();
         let (ender, ender_queue) = mpsc::channel(core.limits.backlog_max);
         let live = Arc::new(Self {
             id: row.id,
-            segments: RwLock::default(),
-            segment_count: AtomicU32::new(row.terms.segments),
             row: RwLock::new((Arc::new(row), began)),
             lost_epoch: AtomicU64::new(0),
             recovery: tokio::sync::Mutex::new(()),
@@ -76,7 +74,9 @@ impl LiveSale {
             redis_clock_offset_ms: AtomicI64::new(NO_CLOCK),
             started: now,
             attempts: Arc::new(AtomicUsize::new(0)),
+            purchases,
             writer,
+            uncommitted: watch::Sender::new(0),
             shortage,
             settler,
             ender,
@@ -84,6 +84,8 @@ impl LiveSale {
             stock_cache: StockCache::default(),
             core: Arc::clone(core),
         });
+        core.env
+            .spawn(Batcher::new(Arc::clone(&live)).run(purchase_queue));
         core.env
             .spawn(Writer::new(Arc::clone(&live)).run(writer_queue));
         core.env
@@ -112,8 +114,6 @@ impl LiveSale {
             )
         };
         if age(&row) >= age(&known.0) {
-            self.segment_count
-                .store(row.terms.segments, Ordering::SeqCst);
             *known = (Arc::new(row), began.max(known.1));
         }
     }
@@ -181,34 +181,10 @@ impl LiveSale {
         self.attempts.load(Ordering::Relaxed)
     }
 
-    /// Queues an attempt at its buyer's home segment.
-    pub(super) fn submit(self: &Arc<Self>, attempt: Attempt) {
-        let segments = self.segment_count.load(Ordering::SeqCst);
-        let home = attempt.purchase.order.home(segments) as usize;
-        let queues = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+    /// Queues a purchase for Redis.
+    pub(super) fn submit(&self, attempt: Attempt) {
         // The receiver lives as long as the process: a failed send can only be a shutdown.
-        if let Some(queue) = queues.get(home) {
-            let _ = queue.send(attempt);
-            return;
-        }
-        drop(queues);
-        let _ = self.start_segments(home).send(attempt);
-    }
-
-    /// Starts the queues of the segments up to this one.
-    fn start_segments(self: &Arc<Self>, last: usize) -> mpsc::UnboundedSender<Attempt> {
-        let mut queues = self
-            .segments
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        while queues.len() <= last {
-            let number = u32::try_from(queues.len()).expect("at most 256 segments");
-            let (sender, queue) = mpsc::unbounded_channel();
-            let segment = Segment::new(Arc::clone(self), number);
-            self.core.env.spawn(segment.run(queue));
-            queues.push(sender);
-        }
-        queues[last].clone()
+        let _ = self.purchases.send(attempt);
     }
 
     /// A call to Redis, given up when it takes too long.
@@ -228,7 +204,20 @@ impl LiveSale {
             self.in_flight()
                 .insert((group.epoch, group.segment, entry.clone()));
         }
+        self.uncommitted.send_modify(|groups| *groups += 1);
         let _ = self.writer.send(group);
+    }
+
+    /// Takes note that these groups have got their transaction.
+    pub(super) fn committing(&self, groups: usize) {
+        self.uncommitted.send_modify(|waiting| *waiting -= groups);
+    }
+
+    /// Waits until no group waits for a transaction, but not longer than this.
+    pub(super) async fn ledger_keeps_up(&self, patience: Duration) {
+        let mut uncommitted = self.uncommitted.subscribe();
+        let none = uncommitted.wait_for(|groups| *groups == 0);
+        let _ = tokio::time::timeout(patience, none).await;
     }
 
     /// Queues a purchase for which the stock is short.

@@ -7,6 +7,7 @@
 mod admin;
 mod attempt;
 mod audit;
+mod batcher;
 mod books;
 mod decided;
 mod ender;
@@ -15,7 +16,6 @@ mod live;
 mod loading;
 mod orders;
 mod reading;
-mod segment;
 mod settler;
 mod shortage;
 mod transfers;

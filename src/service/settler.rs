@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::live::LiveSale;
-use crate::stock::scripts;
+use crate::stock::scripts::{self, Entries};
 
 /// The most entries that one call deletes.
 const SETTLED_MAX: usize = 256;
@@ -42,25 +42,24 @@ impl Settler {
                 () = env.stopping() => return,
             }
             crate::crash_point!("settle:before");
-            gathered.sort_by_key(|settled| (settled.epoch, settled.segment));
-            for same in gathered.chunk_by(|a, b| (a.epoch, a.segment) == (b.epoch, b.segment)) {
-                self.delete(same).await;
-            }
+            self.delete(&mut gathered).await;
             gathered.clear();
         }
     }
 
-    async fn delete(&self, settled: &[Settled]) {
-        let Some(Settled { epoch, segment, .. }) = settled.first() else {
-            return;
+    async fn delete(&self, settled: &mut [Settled]) {
+        settled.sort_by_key(|one| (one.epoch, one.segment));
+        let segments = settled.chunk_by(|a, b| (a.epoch, a.segment) == (b.epoch, b.segment));
+        let entries = |same: &[Settled]| Entries {
+            keys: self.live.keys(same[0].segment, same[0].epoch),
+            entries: same
+                .iter()
+                .map(|one| (one.entry.clone(), one.units))
+                .collect(),
         };
-        let mut connection = self.live.connection(*segment);
-        let keys = self.live.keys(*segment, *epoch);
-        let entries: Vec<(String, u64)> = settled
-            .iter()
-            .map(|one| (one.entry.clone(), one.units))
-            .collect();
-        let call = scripts::settle(&mut connection, &keys, &entries);
+        let segments: Vec<Entries> = segments.map(entries).collect();
+        let mut connection = self.live.connection(0);
+        let call = scripts::settle(&mut connection, &segments);
         if self.live.within(call).await.is_err() {
             tracing::debug!(sale.id = %self.live.id, "settled journal entries are left to the sweep");
         }

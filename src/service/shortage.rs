@@ -13,13 +13,12 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::attempt::Attempt;
-use super::decided::Decided;
 use super::live::LiveSale;
 use crate::domain::{Refusal, Sale};
 use crate::stock::Error;
 use crate::stock::collect::Reading;
 use crate::stock::plan::{self, Demand, Verdict};
-use crate::stock::scripts::{self, Answer, Copies, Decision};
+use crate::stock::scripts::{self, Answer, Batch, Copies, Decision};
 
 /// The most purchases that one round decides.
 const GATHERED_MAX: usize = 4_096;
@@ -251,28 +250,22 @@ impl Shortage {
             self.live.connection(segment),
             self.live.keys(segment, row.epoch),
         );
-        let one = [&attempt.purchase];
-        let copies = Copies::LastWord;
-        let call = scripts::purchase(&mut connection, &keys, copies, act_before_ms, &one);
-        match self.live.within(call).await {
-            Ok(Decision::Decided { answers, .. }) if matches!(answers[..], [Answer::Short(_)]) => {
+        let one = [Batch {
+            keys: &keys,
+            purchases: &[&attempt.purchase],
+        }];
+        let call = scripts::purchase(&mut connection, Copies::LastWord, act_before_ms, &one);
+        let decided = match self.live.within(call).await {
+            Ok(Decision::Decided { mut batches, .. }) => batches.pop(),
+            Ok(Decision::TooLate { .. }) | Err(_) => None,
+        };
+        match decided {
+            Some(Ok(decided)) if matches!(decided.answers[..], [Answer::Short(_)]) => {
                 let refusal = refusal(row, attempt.purchase.quantity, available);
                 super::refuse(&self.live, attempt, refusal);
             }
-            Ok(Decision::Decided {
-                entry,
-                sold_out,
-                answers,
-                ..
-            }) => {
-                let decided = Decided {
-                    entry,
-                    sold_out,
-                    answers,
-                };
-                self.live.hand_on(segment, row, decided, vec![attempt]);
-            }
-            Ok(_) | Err(_) => self.waiting.push(Short { attempt, ..short }),
+            Some(Ok(decided)) => self.live.hand_on(segment, row, decided, [attempt]),
+            Some(Err(_)) | None => self.waiting.push(Short { attempt, ..short }),
         }
     }
 

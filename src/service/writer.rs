@@ -71,6 +71,7 @@ impl Writer {
             while under_way.len() < IN_FLIGHT_MAX && !waiting.is_empty() {
                 let writer = self.clone();
                 let groups = next_transaction(&mut waiting);
+                self.live.committing(groups.len());
                 under_way.spawn(async move { writer.settle(groups).await });
             }
             tokio::select! {

@@ -9,6 +9,10 @@ use loadtest::servers::{
     PostgresServer, RedisOptions, RedisServer, Service, ServiceOptions, free_port,
 };
 use loadtest::target::{BuyerAuth, Target};
+use redis::aio::ConnectionLike;
+use stockade::domain::Purchase;
+use stockade::stock::scripts::{self, Batch, Copies, Decided, Decision, Presence};
+use stockade::stock::{self, SegmentKeys};
 
 const ADMIN_TOKEN: &str = "admin-token-of-a-test-deployment";
 
@@ -191,5 +195,19 @@ pub(crate) async fn until<T>(
         let late = tokio::time::Instant::now() >= deadline;
         assert!(!late, "gave up waiting for {what}\n{}", deployment.logs());
         tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Lets one segment decide purchases.
+pub(crate) async fn purchase_at<C: ConnectionLike>(
+    connection: &mut C,
+    keys: &SegmentKeys,
+    copies: Copies,
+    purchases: &[&Purchase],
+) -> Result<Result<Decided, Presence>, stock::Error> {
+    let batches = [Batch { keys, purchases }];
+    match scripts::purchase(connection, copies, 0, &batches).await? {
+        Decision::Decided { mut batches, .. } => Ok(batches.pop().expect("one batch, one answer")),
+        Decision::TooLate { .. } => panic!("a copy without a time came too late"),
     }
 }

@@ -7,8 +7,12 @@ use redis::AsyncCommands as _;
 use redis::aio::MultiplexedConnection;
 use stockade::domain::{BuyerId, IdempotencyKey, OrderId, Purchase, SaleId};
 use stockade::stock::requests::{Mark, marks};
-use stockade::stock::scripts::{self, Answer, Copies, Decision, Presence, Returned};
+use stockade::stock::scripts::{
+    self, Answer, Batch, Copies, Decided, Decision, Presence, Returned,
+};
 use stockade::stock::{Error, SegmentKeys, journal};
+
+use crate::harness::purchase_at;
 
 struct Segment {
     connection: MultiplexedConnection,
@@ -22,7 +26,21 @@ fn sale() -> SaleId {
 
 /// A segment that sells `available` units, at most `limit` to a buyer.
 async fn load(connection: &mut MultiplexedConnection, epoch: u64, available: u64, limit: u32) {
-    let keys = SegmentKeys::new(sale(), 0, epoch);
+    load_segment(
+        connection,
+        &SegmentKeys::new(sale(), 0, epoch),
+        available,
+        limit,
+    )
+    .await;
+}
+
+async fn load_segment(
+    connection: &mut MultiplexedConnection,
+    keys: &SegmentKeys,
+    available: u64,
+    limit: u32,
+) {
     let meta = [
         ("available", available.to_string()),
         ("filled", available.to_string()),
@@ -31,7 +49,7 @@ async fn load(connection: &mut MultiplexedConnection, epoch: u64, available: u64
         ("opens_at_ms", "0".to_owned()),
     ];
     assert!(
-        scripts::load_finish(connection, &keys, 0, 0, &meta)
+        scripts::load_finish(connection, keys, 0, 0, &meta)
             .await
             .unwrap()
     );
@@ -62,24 +80,19 @@ impl Segment {
     async fn call(
         &mut self,
         last: bool,
-        act_before_ms: i64,
         purchases: &[Purchase],
-    ) -> Result<Decision, Error> {
+    ) -> Result<Result<Decided, Presence>, Error> {
         let purchases: Vec<&Purchase> = purchases.iter().collect();
-        let connection = &mut self.connection;
         let copies = if last { Copies::LastWord } else { Copies::One };
-        scripts::purchase(connection, &self.keys, copies, act_before_ms, &purchases).await
+        purchase_at(&mut self.connection, &self.keys, copies, &purchases).await
     }
 
-    async fn decide(&mut self, last: bool, purchases: &[Purchase]) -> Decision {
-        self.call(last, 0, purchases).await.unwrap()
+    async fn decide(&mut self, last: bool, purchases: &[Purchase]) -> Result<Decided, Presence> {
+        self.call(last, purchases).await.unwrap()
     }
 
     async fn buy(&mut self, last: bool, purchases: &[Purchase]) -> Vec<Answer> {
-        match self.decide(last, purchases).await {
-            Decision::Decided { answers, .. } => answers,
-            other => panic!("{other:?}"),
-        }
+        self.decide(last, purchases).await.unwrap().answers
     }
 
     async fn available(&mut self) -> u64 {
@@ -159,10 +172,12 @@ async fn a_refusal_binds_no_key_unless_a_late_copy_is_possible() {
 #[tokio::test]
 async fn a_copy_after_its_time_does_nothing() {
     let mut segment = segment(1, 1).await;
-    let decision = segment
-        .call(false, 1, &[purchase("a", "k", 1)])
-        .await
-        .unwrap();
+    let batches = [Batch {
+        keys: &segment.keys,
+        purchases: &[&purchase("a", "k", 1)],
+    }];
+    let call = scripts::purchase(&mut segment.connection, Copies::One, 1, &batches);
+    let decision = call.await.unwrap();
     let Decision::TooLate { now_ms } = decision else {
         panic!("{decision:?}")
     };
@@ -205,12 +220,69 @@ async fn a_segment_that_lost_any_of_its_keys_is_not_there() {
         let key = segment.keys.all()[lost].to_owned();
         let _: () = segment.connection.del(&key).await.unwrap();
         let decision = segment.decide(false, &[purchase("a", "k", 1)]).await;
-        let gone = matches!(decision, Decision::NotThere(Presence::Absent));
+        let gone = matches!(decision, Err(Presence::Absent));
         assert!(gone, "without {key}: {decision:?}");
         let figures = scripts::figures(&mut segment.connection, &segment.keys)
             .await
             .unwrap();
         assert_eq!(figures.presence, Presence::Absent, "without {key}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_is_no_segment() {
+    for foreign in 0..4 {
+        let mut segment = segment(5, 1).await;
+        let key = segment.keys.all()[foreign].to_owned();
+        let _: () = segment.connection.set(&key, "foreign").await.unwrap();
+        let decision = segment.decide(false, &[purchase("a", "k", 1)]).await;
+        let gone = matches!(decision, Err(Presence::Absent));
+        assert!(gone, "{key}: {decision:?}");
+    }
+}
+
+/// Each segment of a call is decided by what it has itself, and those that are there do not suffer from
+/// one that is not.
+#[tokio::test]
+async fn one_call_decides_the_purchases_of_several_segments() {
+    let mut segment = segment(3, 2).await;
+    let connection = &mut segment.connection;
+    let all: Vec<SegmentKeys> = (0..4).map(|n| SegmentKeys::new(sale(), n, 1)).collect();
+    load_segment(connection, &all[1], 1, 2).await;
+    load_segment(connection, &all[3], 5, 2).await;
+    scripts::seal(connection, &all[3]).await.unwrap();
+    let wishes: Vec<Purchase> = ["a", "b", "c", "d"]
+        .iter()
+        .map(|buyer| purchase(buyer, "k", 2))
+        .collect();
+    let (first, second) = ([&wishes[0], &wishes[1]], [&wishes[2]]);
+    let (third, fourth) = ([&wishes[3]], [&wishes[3]]);
+    let purchases: [&[&Purchase]; 4] = [&first, &second, &third, &fourth];
+    let batch = |(keys, purchases)| Batch { keys, purchases };
+    let batches: Vec<Batch<'_>> = all.iter().zip(purchases).map(batch).collect();
+    let call = scripts::purchase(connection, Copies::One, 0, &batches);
+    let Decision::Decided { batches, .. } = call.await.unwrap() else {
+        panic!("too late")
+    };
+    let answers = batches
+        .iter()
+        .map(|decided| decided.as_ref().map(|decided| decided.answers.as_slice()));
+    assert_eq!(
+        answers.collect::<Vec<_>>(),
+        [
+            Ok([Answer::Admitted, Answer::Short(1)].as_slice()),
+            Ok([Answer::Short(1)].as_slice()),
+            Err(&Presence::Absent),
+            Err(&Presence::Sealed),
+        ]
+    );
+    let entries = batches
+        .iter()
+        .map(|decided| matches!(decided, Ok(decided) if decided.entry.is_some()));
+    assert_eq!(entries.collect::<Vec<_>>(), [true, false, false, false]);
+    for (keys, available) in [(&all[0], 1), (&all[1], 1)] {
+        let figures = scripts::figures(connection, keys).await.unwrap();
+        assert_eq!(figures.available, available);
     }
 }
 
@@ -234,10 +306,7 @@ async fn a_segment_of_another_redis_process_is_not_there() {
         "the append-only file was lost: this test shows nothing"
     );
     let decision = segment.decide(false, &[purchase("a", "k", 1)]).await;
-    assert!(
-        matches!(decision, Decision::NotThere(Presence::Absent)),
-        "{decision:?}"
-    );
+    assert!(matches!(decision, Err(Presence::Absent)), "{decision:?}");
 }
 
 #[tokio::test]
@@ -250,10 +319,7 @@ async fn a_sealed_segment_admits_nothing_and_takes_nothing_back() {
         .unwrap();
     assert_eq!(sealed, (true, 1));
     let decision = segment.decide(false, &[purchase("b", "k", 1)]).await;
-    assert!(
-        matches!(decision, Decision::NotThere(Presence::Sealed)),
-        "{decision:?}"
-    );
+    assert!(matches!(decision, Err(Presence::Sealed)), "{decision:?}");
     let back = [(bought.order, "a", 1)];
     let call = scripts::give_back(&mut segment.connection, &segment.keys, &back);
     assert_eq!(call.await.unwrap(), Err(Presence::Sealed));
@@ -320,7 +386,7 @@ async fn a_key_of_the_wrong_type_changes_nothing() {
         .await
         .unwrap();
     let one = purchase("a", "k", 1);
-    let call = segment.call(false, 0, std::slice::from_ref(&one)).await;
+    let call = segment.call(false, std::slice::from_ref(&one)).await;
     let error = call.expect_err("a string is no hash");
     assert!(
         !error.is_not_run(),
@@ -346,7 +412,7 @@ async fn a_full_redis_refuses_the_whole_script() {
         .await
         .unwrap();
     let one = purchase("a", "k", 1);
-    let call = segment.call(false, 0, std::slice::from_ref(&one)).await;
+    let call = segment.call(false, std::slice::from_ref(&one)).await;
     let error = call.expect_err("memory is full");
     assert!(matches!(error, Error::NotRun(_)), "{error}");
     assert_eq!(segment.available().await, 5);
@@ -363,10 +429,8 @@ async fn lack_of_stock_makes_a_key_void_only_as_the_last_word() {
         (Copies::LateOnePossible, None),
         (Copies::LastWord, Some(Mark::Void)),
     ] {
-        let decision = scripts::purchase(connection, keys, copies, 0, &[&wish]).await;
-        let Ok(Decision::Decided { answers, .. }) = decision else {
-            panic!("{copies:?}: {decision:?}");
-        };
+        let decision = purchase_at(connection, keys, copies, &[&wish]).await;
+        let answers = decision.unwrap().unwrap().answers;
         assert_eq!(answers, [Answer::Short(0)], "{copies:?}");
         let marks = marks(connection, keys, &[wish.order]).await.unwrap();
         assert_eq!(marks, [mark], "{copies:?}");
@@ -414,8 +478,5 @@ async fn a_server_that_took_its_data_from_another_one_is_not_there() {
     let kept: bool = segment.connection.exists(&segment.keys.meta).await.unwrap();
     assert!(kept, "the data is not there: this test shows nothing");
     let decision = segment.decide(false, &[purchase("a", "k", 1)]).await;
-    assert!(
-        matches!(decision, Decision::NotThere(Presence::Absent)),
-        "{decision:?}"
-    );
+    assert!(matches!(decision, Err(Presence::Absent)), "{decision:?}");
 }

@@ -3,20 +3,24 @@
 //! The functions are generic over the connection, so that a wrapper may hold back, record or break each
 //! command. Each call is one round trip; the script text is sent only after `NOSCRIPT`.
 
+mod purchase;
+mod settle;
 mod transfer;
 
 use std::sync::LazyLock;
 
 use redis::aio::ConnectionLike;
-use redis::{Cmd, FromRedisValue, Script, Value};
+use redis::{Cmd, FromRedisValue, Script};
 
+pub use purchase::{Answer, Batch, Copies, Decided, Decision, purchase};
+pub use settle::{Entries, settle};
 pub use transfer::{
     OpenTransfer, TransferId, lend, open_transfers, receive, received, settle_transfer,
 };
 
 use super::redis::send;
 use super::{Error, SegmentKeys};
-use crate::domain::{OrderId, Purchase, Sale};
+use crate::domain::{OrderId, Sale};
 
 macro_rules! scripts {
     ($($name:ident = $file:literal;)*) => {
@@ -82,163 +86,6 @@ impl Presence {
             other => Err(Error::Broken(format!("status {other}"))),
         }
     }
-}
-
-/// What is known of other copies of a call, and so what its refusals must leave behind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Copies {
-    /// This is the only one: refusals leave no trace.
-    One,
-    /// A lost one may still arrive: refusals are written down as void under their key, but for lack of
-    /// stock, which other segments may have.
-    LateOnePossible,
-    /// As [`Self::LateOnePossible`], and lack of stock is final too.
-    LastWord,
-}
-
-impl Copies {
-    const fn argument(self) -> &'static str {
-        match self {
-            Self::One => "0",
-            Self::LateOnePossible => "1",
-            Self::LastWord => "2",
-        }
-    }
-}
-
-/// The answer to a batch of purchases.
-#[derive(Debug)]
-pub enum Decision {
-    /// Every purchase was decided.
-    Decided {
-        /// Redis' clock at that moment.
-        now_ms: i64,
-        /// The journal entry of those that were admitted.
-        entry: Option<String>,
-        /// Whether the ledger has said that every unit is confirmed.
-        sold_out: bool,
-        /// One for each purchase, in their order.
-        answers: Vec<Answer>,
-    },
-    /// Nothing was done: the segment is not there.
-    NotThere(Presence),
-    /// Nothing was done: this copy came after its time.
-    TooLate {
-        /// Redis' clock at that moment.
-        now_ms: i64,
-    },
-}
-
-/// The answer to one purchase of a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
-    /// Deducted and journaled now.
-    Admitted,
-    /// Admitted before.
-    Replay,
-    /// Refused for good under this key.
-    Void,
-    /// The key names a purchase of another quantity.
-    KeyReused(u32),
-    /// The buyer may take only this many more.
-    LimitReached(u32),
-    /// Only this many units are available in the segment.
-    Short(u64),
-    /// Opens at this time, in milliseconds, if it is known.
-    NotOpen(Option<i64>),
-    /// Paused by the shop.
-    Paused,
-    /// Over.
-    Closed,
-}
-
-impl Answer {
-    fn of(code: i64, number: i64) -> Result<Self, Error> {
-        let broken = || Error::Broken(format!("answer {code} with {number}"));
-        let units = || u32::try_from(number).map_err(|_| broken());
-        Ok(match code {
-            1 => Self::Admitted,
-            2 => Self::Replay,
-            3 => Self::Void,
-            4 => Self::KeyReused(units()?),
-            5 => Self::LimitReached(units()?),
-            6 => Self::Short(u64::try_from(number).map_err(|_| broken())?),
-            7 => Self::NotOpen((number >= 0).then_some(number)),
-            8 => Self::Paused,
-            9 => Self::Closed,
-            _ => return Err(broken()),
-        })
-    }
-}
-
-/// Decides purchases of one segment: see `purchase.lua`. A copy that Redis runs after `act_before_ms`
-/// (by its own clock) does nothing.
-///
-/// # Errors
-/// See [`Error`]; after an unknown outcome call it again, with [`Copies`] that say so.
-pub async fn purchase<C: ConnectionLike>(
-    connection: &mut C,
-    keys: &SegmentKeys,
-    copies: Copies,
-    act_before_ms: i64,
-    purchases: &[&Purchase],
-) -> Result<Decision, Error> {
-    type Reply = (i64, i64, String, i64);
-    let value: Vec<Value> = run(connection, &PURCHASE, &keys.purchase(), |call| {
-        call.arg(copies.argument()).arg(act_before_ms);
-        for purchase in purchases {
-            call.arg(purchase.order.as_bytes().as_slice())
-                .arg(purchase.buyer.as_str())
-                .arg(purchase.quantity);
-        }
-    })
-    .await?;
-    let short = || Error::Broken("a reply without a head".into());
-    let (head, rest) = value.split_at_checked(4).ok_or_else(short)?;
-    let head = Value::Array(head.to_vec());
-    let (status, now_ms, entry, sold_out) =
-        Reply::from_redis_value(head).map_err(|error| Error::Broken(error.to_string()))?;
-    match status {
-        0 => {}
-        3 => return Ok(Decision::TooLate { now_ms }),
-        other => return Ok(Decision::NotThere(Presence::of(other)?)),
-    }
-    let answers = rest.chunks(2).map(|pair| match pair {
-        [Value::Int(code), Value::Int(number)] => Answer::of(*code, *number),
-        other => Err(Error::Broken(format!("answer {other:?}"))),
-    });
-    let answers = answers.collect::<Result<Vec<_>, _>>()?;
-    if answers.len() != purchases.len() {
-        return Err(Error::Broken(format!(
-            "{} answers to {}",
-            answers.len(),
-            purchases.len()
-        )));
-    }
-    let entry = (!entry.is_empty()).then_some(entry);
-    Ok(Decision::Decided {
-        now_ms,
-        entry,
-        sold_out: sold_out == 1,
-        answers,
-    })
-}
-
-/// Deletes journal entries (id, units) whose purchases are all in the ledger: see `settle.lua`.
-///
-/// # Errors
-/// See [`Error`]; idempotent.
-pub async fn settle<C: ConnectionLike>(
-    connection: &mut C,
-    keys: &SegmentKeys,
-    entries: &[(String, u64)],
-) -> Result<u64, Error> {
-    run(connection, &SETTLE, &[&keys.meta, &keys.journal], |call| {
-        for (id, units) in entries {
-            call.arg(id).arg(units);
-        }
-    })
-    .await
 }
 
 /// What became of the return of one order's units.

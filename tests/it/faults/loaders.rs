@@ -17,13 +17,13 @@ use stockade::domain::{
 use stockade::ledger::{COMMIT_MAX, Commit, Ledger, Limits};
 use stockade::service::AuditVerdict;
 use stockade::stock::load::{Failed, Loader, Progress};
-use stockade::stock::scripts::{self, Answer, Copies, Decision};
+use stockade::stock::scripts::{Answer, Copies};
 use stockade::stock::{Calls, SegmentKeys};
 use tokio::time::Instant;
 
 use super::drowsy::{Drowsy, Nap};
 use super::scene::{SEGMENTS, Scene};
-use crate::harness::{Database, Deployment, Plan, database};
+use crate::harness::{Database, Deployment, Plan, database, purchase_at};
 use crate::shop::{Shop, buy, open, shop, terms};
 
 const A_MINUTE: Duration = Duration::from_secs(60);
@@ -51,11 +51,8 @@ async fn promise(shop: &Shop, sale: &Sale, buyer: &str) {
     let purchase = purchase(sale.id, buyer);
     let keys = SegmentKeys::new(sale.id, sale.home(purchase.order), sale.epoch);
     let mut redis = shop.redis.connection().await.unwrap();
-    let decision = scripts::purchase(&mut redis, &keys, Copies::One, 0, &[&purchase]).await;
-    match decision.unwrap() {
-        Decision::Decided { answers, .. } => assert_eq!(answers, [Answer::Admitted]),
-        other => panic!("nothing is promised: {other:?}"),
-    }
+    let decision = purchase_at(&mut redis, &keys, Copies::One, &[&purchase]).await;
+    assert_eq!(decision.unwrap().unwrap().answers, [Answer::Admitted]);
 }
 
 /// Everything that is in Redis of the sale's current load.

@@ -1,13 +1,14 @@
 //! Purchases, and the ways of their units into the ledger and back.
 
 use stockade::domain::{BuyerId, IdempotencyKey, OrderId, Purchase};
-use stockade::stock::scripts::{self, Answer, Copies, Decision, Presence, Returned};
+use stockade::stock::scripts::{self, Answer, Copies, Decided, Entries, Presence, Returned};
 
 use super::Outcome;
 use super::loading::Stage;
 use super::model::{Entry, units};
 use super::step::Wish;
 use super::world::{Call, World, pick, same, sound};
+use crate::harness::purchase_at;
 
 impl World {
     /// All of a batch have one home; who has another is replaced by a neighbour.
@@ -73,13 +74,13 @@ impl World {
             self.named(&batch)
         ));
         let (keys, all) = (self.keys(epoch, segment), batch.iter().collect::<Vec<_>>());
-        let decision = scripts::purchase(&mut self.connection, &keys, copies, 0, &all).await;
+        let decision = purchase_at(&mut self.connection, &keys, copies, &all).await;
         let decision = sound(decision)?;
         self.so(&told(&decision));
         let (entry, answers) = match (self.presence(epoch), decision) {
             (None, _) => return Ok(()),
-            (Some(Presence::Loaded), Decision::Decided { entry, answers, .. }) => (entry, answers),
-            (Some(expected), Decision::NotThere(presence)) => {
+            (Some(Presence::Loaded), Ok(Decided { entry, answers, .. })) => (entry, answers),
+            (Some(expected), Err(presence)) => {
                 return same("the segment", presence, expected);
             }
             (expected, _) => return Err(format!("expected {expected:?}")),
@@ -155,11 +156,11 @@ impl World {
         self.tell(format!(
             "the entry of {named} at segment {segment} is deleted"
         ));
-        let (keys, entry) = (
-            self.keys(epoch, segment),
-            [(id.to_owned(), units(purchases))],
-        );
-        let deleted = sound(scripts::settle(&mut self.connection, &keys, &entry).await)?;
+        let entries = [Entries {
+            keys: self.keys(epoch, segment),
+            entries: vec![(id.to_owned(), units(purchases))],
+        }];
+        let deleted = sound(scripts::settle(&mut self.connection, &entries).await)?;
         if self.presence(epoch).is_none() {
             return Ok(());
         }
@@ -276,13 +277,12 @@ impl World {
 }
 
 /// A decision in words.
-fn told(decision: &Decision) -> String {
+fn told(decision: &Result<Decided, Presence>) -> String {
     match decision {
-        Decision::Decided { answers, .. } => {
-            let answers = answers.iter().map(|answer| format!("{answer:?}"));
+        Ok(decided) => {
+            let answers = decided.answers.iter().map(|answer| format!("{answer:?}"));
             answers.collect::<Vec<_>>().join(", ")
         }
-        Decision::NotThere(presence) => format!("{presence:?}"),
-        Decision::TooLate { .. } => "too late".to_owned(),
+        Err(presence) => format!("{presence:?}"),
     }
 }
