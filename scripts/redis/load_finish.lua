@@ -20,7 +20,9 @@ local buyers_written, requests_written = tonumber(ARGV[1]), tonumber(ARGV[2])
 local FIRST = 3
 local SENTINEL = ''
 
-local token = redis.call('INFO', 'server', 'replication'):gsub('.*run_id:(%x+).*replid:(%x+).*', '%1%2'):sub(21, 60)
+local info = redis.call('INFO', 'server', 'replication')
+local run_id_at, replid_at = info:find('run_id:', 1, true), info:find('replid:', 1, true)
+local token = info:sub(run_id_at + 27, run_id_at + 46) .. info:sub(replid_at + 7, replid_at + 26)
 local known = redis.call('HGET', meta_key, 'token')
 if known == token then
   return 0

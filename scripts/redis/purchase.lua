@@ -50,7 +50,9 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if act_before_ms > 0 and now_ms > act_before_ms then
   return { now_ms }
 end
-local run_id = redis.call('INFO', 'server', 'replication'):gsub('.*run_id:(%x+).*replid:(%x+).*', '%1%2'):sub(21, 60)
+local info = redis.call('INFO', 'server', 'replication')
+local run_id_at, replid_at = info:find('run_id:', 1, true), info:find('replid:', 1, true)
+local run_id = info:sub(run_id_at + 27, run_id_at + 46) .. info:sub(replid_at + 7, replid_at + 26)
 
 -- What the segment holds of these purchases, or why nothing here may be believed: a hash that was evicted,
 -- deleted or restored from elsewhere lacks the token of this load in this very process, and so does the error
@@ -110,7 +112,8 @@ local function decide(keys, first, count)
   local admitted_units = 0
   for i = 2, #ids do
     local id, buyer = ids[i], buyers[i]
-    local quantity = tonumber(ARGV[first + (i - 2) * STRIDE + 2])
+    local wanted = ARGV[first + (i - 2) * STRIDE + 2]
+    local quantity = tonumber(wanted)
     local mark = mark_of[id]
     local code, number
     if mark == 'v' then
@@ -130,11 +133,11 @@ local function decide(keys, first, count)
       admitted_units = admitted_units + quantity
       units_of[buyer] = units_of[buyer] + quantity
       touched[buyer] = true
-      mark_of[id] = tostring(quantity)
+      mark_of[id] = wanted
       marked[#marked + 1] = id
       marked[#marked + 1] = mark_of[id]
       journaled[#journaled + 1] = id
-      journaled[#journaled + 1] = quantity .. ':' .. buyer
+      journaled[#journaled + 1] = wanted .. ':' .. buyer
     end
     if code >= 5 and late_copy_possible and (code ~= SHORT or last_word) then
       mark_of[id] = 'v'
@@ -147,9 +150,10 @@ local function decide(keys, first, count)
   local owned = {}
   for buyer in pairs(touched) do
     owned[#owned + 1] = buyer
-    owned[#owned + 1] = units_of[buyer]
+    owned[#owned + 1] = string.format('%d', units_of[buyer])
   end
-  local changed = { 'available', available, 'journaled', (meta[10] or 0) + admitted_units }
+  local changed = { 'available', string.format('%d', available),
+    'journaled', string.format('%d', meta[10] + admitted_units) }
   return answer, { marked = marked, owned = owned, changed = changed, journaled = journaled }
 end
 
@@ -173,6 +177,7 @@ for _, write in ipairs(writes) do
     redis.call('HSET', keys.requests, unpack(to.marked))
   end
   if #to.journaled > 0 then
+    -- Numbers are written as text: Redis would print them as floating point, which takes longer.
     redis.call('HSET', keys.buyers, unpack(to.owned))
     redis.call('HSET', keys.meta, unpack(to.changed))
     write.answer[2] = redis.call('XADD', keys.journal, '*', unpack(to.journaled))

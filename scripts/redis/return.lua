@@ -21,7 +21,9 @@ local SENTINEL = ''
 
 local meta = redis.call('HMGET', meta_key, 'token', 'sealed')
 local token = meta[1]
-local run_id = redis.call('INFO', 'server', 'replication'):gsub('.*run_id:(%x+).*replid:(%x+).*', '%1%2'):sub(21, 60)
+local info = redis.call('INFO', 'server', 'replication')
+local run_id_at, replid_at = info:find('run_id:', 1, true), info:find('replid:', 1, true)
+local run_id = info:sub(run_id_at + 27, run_id_at + 46) .. info:sub(replid_at + 7, replid_at + 26)
 if not token or token ~= run_id or redis.call('HGET', buyers_key, SENTINEL) ~= token
   or redis.call('HGET', requests_key, SENTINEL) ~= token then
   return { 1 }

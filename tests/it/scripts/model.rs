@@ -1,15 +1,16 @@
-//! Random batches of purchases and returns: the scripts decide as a small model does.
+//! Random calls with purchases of two segments, and returns: the scripts decide as a small model does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use loadtest::servers::{RedisOptions, RedisServer};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use redis::aio::MultiplexedConnection;
 use stockade::domain::{OrderId, Purchase};
 use stockade::stock::SegmentKeys;
-use stockade::stock::scripts::{self, Answer, Returned};
+use stockade::stock::scripts::{self, Answer, Batch, Copies, Decision, Returned};
 
-use super::{Segment, load, purchase, sale};
+use super::{load_segment, purchase, sale};
 
 /// A segment as a person would think of it.
 #[derive(Debug, Default)]
@@ -82,6 +83,34 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// The segment of a buyer.
+fn home(buyer: u8) -> usize {
+    usize::from(buyer % 2)
+}
+
+/// Buys at both segments with one call; the answers of each.
+async fn buy(
+    connection: &mut MultiplexedConnection,
+    keys: &[SegmentKeys; 2],
+    last: bool,
+    wishes: &[Vec<Purchase>; 2],
+) -> Vec<Vec<Answer>> {
+    let purchases = wishes.each_ref().map(|own| own.iter().collect::<Vec<_>>());
+    let batches = [0, 1].map(|n| Batch {
+        keys: &keys[n],
+        purchases: &purchases[n],
+    });
+    let copies = if last { Copies::LastWord } else { Copies::One };
+    let decision = scripts::purchase(connection, copies, 0, &batches).await;
+    let Decision::Decided { batches, .. } = decision.unwrap() else {
+        panic!("too late")
+    };
+    batches
+        .into_iter()
+        .map(|one| one.unwrap().answers)
+        .collect()
+}
+
 #[test]
 fn random_batches_and_returns_are_decided_as_the_model_decides_them() {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -103,41 +132,46 @@ fn random_batches_and_returns_are_decided_as_the_model_decides_them() {
         epoch.set(epoch.get() + 1);
         let result: Result<(), TestCaseError> = runtime.block_on(async {
             let mut connection = redis.connection().await.unwrap();
-            load(&mut connection, epoch.get(), available, limit).await;
-            let keys = SegmentKeys::new(sale(), 0, epoch.get());
-            let mut segment = Segment {
-                connection,
-                keys,
-                _redis: None,
-            };
-            let mut model = Model {
+            let keys = [0, 1].map(|n| SegmentKeys::new(sale(), n, epoch.get()));
+            for keys in &keys {
+                load_segment(&mut connection, keys, available, limit).await;
+            }
+            let mut models = [0, 1].map(|_| Model {
                 available,
                 limit,
                 ..Model::default()
-            };
+            });
             for step in steps {
                 match step {
                     Step::Buy { last, batch } => {
-                        let batch: Vec<Purchase> = batch
-                            .iter()
-                            .map(|(b, k, n)| purchase(&format!("b{b}"), &format!("k{k}"), *n))
-                            .collect();
-                        let expected: Vec<Answer> =
-                            batch.iter().map(|one| model.decide(last, one)).collect();
-                        prop_assert_eq!(segment.buy(last, &batch).await, expected);
+                        let mut wishes = [vec![], vec![]];
+                        for (buyer, key, quantity) in batch {
+                            let one = purchase(&format!("b{buyer}"), &format!("k{key}"), quantity);
+                            wishes[home(buyer)].push(one);
+                        }
+                        let expected = models.iter_mut().zip(&wishes).map(|(model, wishes)| {
+                            let answers = wishes.iter().map(|one| model.decide(last, one));
+                            answers.collect::<Vec<_>>()
+                        });
+                        let expected: Vec<_> = expected.collect();
+                        let answers = buy(&mut connection, &keys, last, &wishes).await;
+                        prop_assert_eq!(answers, expected);
                     }
                     Step::GiveBack { buyer, key } => {
+                        let (keys, model) = (&keys[home(buyer)], &mut models[home(buyer)]);
                         let one = purchase(&format!("b{buyer}"), &format!("k{key}"), 1);
                         let buyer = one.buyer.as_str();
                         let quantity = model.marks.get(&one.order).map_or(1, |mark| mark.0);
                         let expected = model.give_back(one.order, buyer);
                         let back = [(one.order, buyer, quantity)];
-                        let call =
-                            scripts::give_back(&mut segment.connection, &segment.keys, &back);
+                        let call = scripts::give_back(&mut connection, keys, &back);
                         prop_assert_eq!(call.await.unwrap(), Ok(vec![expected]));
                     }
                 }
-                prop_assert_eq!(segment.available().await, model.available);
+                for (keys, model) in keys.iter().zip(&models) {
+                    let figures = scripts::figures(&mut connection, keys).await.unwrap();
+                    prop_assert_eq!(figures.available, model.available);
+                }
             }
             Ok(())
         });
