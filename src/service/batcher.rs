@@ -134,17 +134,22 @@ impl Batcher {
         decisions: Vec<Result<Decided, Presence>>,
     ) {
         let mut missing = None;
+        let mut admitted = Vec::new();
         let mut sent = std::mem::take(queue).into_iter();
         for (part, decision) in parts.iter().zip(decisions) {
             let attempts = sent.by_ref().take(part.purchases);
             match decision {
-                Ok(decided) => self.live.hand_on(part.segment, sale, decided, attempts),
+                Ok(decided) => {
+                    admitted.extend(self.live.hand_on(part.segment, sale, decided, attempts));
+                }
                 Err(presence) => {
                     missing = Some(presence);
                     queue.extend(attempts.inspect(Attempt::come_back));
                 }
             }
         }
+        // All at once, so that they get one transaction.
+        self.live.commit(admitted);
         if let Some(presence) = missing {
             self.live.not_there(sale.epoch, presence).await;
         }

@@ -11,14 +11,16 @@ use crate::domain::{Refusal, Sale, Timestamp};
 use crate::stock::scripts::{Answer, Decided};
 
 impl LiveSale {
-    /// Gives each purchase to whoever decides the rest of its way.
+    /// Gives each purchase that was refused to whoever decides the rest of its way; those that were
+    /// admitted come back, for the ledger.
+    #[must_use]
     pub(super) fn hand_on(
         self: &Arc<Self>,
         segment: u32,
         sale: &Sale,
         decided: Decided,
         attempts: impl IntoIterator<Item = Attempt>,
-    ) {
+    ) -> Option<Group> {
         let Decided {
             entry,
             sold_out,
@@ -84,8 +86,6 @@ impl LiveSale {
             }
         }
         group.entry = entry.map(|entry| (entry, units));
-        if !group.attempts.is_empty() {
-            self.commit(group);
-        }
+        (!group.attempts.is_empty()).then_some(group)
     }
 }

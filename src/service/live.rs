@@ -41,11 +41,11 @@ pub(super) struct LiveSale {
     started: Instant,
     attempts: Arc<AtomicUsize>,
     purchases: mpsc::UnboundedSender<Attempt>,
-    writer: mpsc::UnboundedSender<Group>,
+    writer: mpsc::UnboundedSender<Vec<Group>>,
     /// Groups that wait for a transaction.
     uncommitted: watch::Sender<usize>,
     shortage: mpsc::UnboundedSender<Short>,
-    settler: mpsc::UnboundedSender<Settled>,
+    settler: mpsc::UnboundedSender<Vec<Settled>>,
     pub(super) ender: mpsc::Sender<Wish>,
     /// Journal entries that this instance is committing; the sweep leaves them alone.
     in_flight: Mutex<HashSet<(u64, u32, String)>>,
@@ -199,13 +199,20 @@ impl LiveSale {
     }
 
     /// Queues admitted purchases for the ledger.
-    pub(super) fn commit(&self, group: Group) {
-        if let Some((entry, _)) = &group.entry {
-            self.in_flight()
-                .insert((group.epoch, group.segment, entry.clone()));
+    pub(super) fn commit(&self, groups: Vec<Group>) {
+        if groups.is_empty() {
+            return;
         }
-        self.uncommitted.send_modify(|groups| *groups += 1);
-        let _ = self.writer.send(group);
+        let mut in_flight = self.in_flight();
+        for group in &groups {
+            if let Some((entry, _)) = &group.entry {
+                in_flight.insert((group.epoch, group.segment, entry.clone()));
+            }
+        }
+        drop(in_flight);
+        self.uncommitted
+            .send_modify(|waiting| *waiting += groups.len());
+        let _ = self.writer.send(groups);
     }
 
     /// Takes note that these groups have got their transaction.
@@ -225,8 +232,8 @@ impl LiveSale {
         let _ = self.shortage.send(short);
     }
 
-    /// Queues a journal entry for deletion.
-    pub(super) fn settle(&self, settled: Settled) {
+    /// Queues journal entries for deletion.
+    pub(super) fn settle(&self, settled: Vec<Settled>) {
         let _ = self.settler.send(settled);
     }
 
@@ -236,9 +243,17 @@ impl LiveSale {
             .contains(&(epoch, segment, entry.to_owned()))
     }
 
-    /// Forgets an entry: it is deleted, or left to the sweep.
+    /// Forgets an entry that is left to the sweep.
     pub(super) fn forget(&self, epoch: u64, segment: u32, entry: &str) {
         self.in_flight().remove(&(epoch, segment, entry.to_owned()));
+    }
+
+    /// Forgets entries that are deleted, or left to the sweep.
+    pub(super) fn forget_all(&self, settled: impl Iterator<Item = Settled>) {
+        let mut in_flight = self.in_flight();
+        for one in settled {
+            in_flight.remove(&(one.epoch, one.segment, one.entry));
+        }
     }
 
     fn in_flight(&self) -> std::sync::MutexGuard<'_, HashSet<(u64, u32, String)>> {

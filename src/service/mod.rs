@@ -1,6 +1,6 @@
 //! The service behind the HTTP face: sales, purchases, orders, books, and the upkeep that needs nobody.
 //!
-//! A purchase passes two natural batchers in series (`segment` to Redis, `writer` to the ledger) and
+//! A purchase passes two natural batchers in series (`batcher` to Redis, `writer` to the ledger) and
 //! is answered from the second. Everything that an instance keeps in memory may be lost at any time:
 //! what was admitted is in the journal, and the upkeep of any instance finishes it.
 

@@ -186,12 +186,12 @@ impl Service {
         attempt.set_out();
         attempts.push(attempt);
         let entry = Some((entry.id, units));
-        live.commit(Group {
+        live.commit(vec![Group {
             epoch: row.epoch,
             segment,
             entry,
             attempts,
-        });
+        }]);
         let outcome = receipt
             .wait(wait_until, wait_until, || Unavailable::Unreachable)
             .await;

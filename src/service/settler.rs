@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use super::live::LiveSale;
 use crate::stock::scripts::{self, Entries};
 
-/// The most entries that one call deletes.
+/// A call deletes no more than about this many entries.
 const SETTLED_MAX: usize = 256;
 
 /// A journal entry that has done its duty.
@@ -32,18 +32,23 @@ impl Settler {
     }
 
     /// Serves the queue until the service stops.
-    pub(super) async fn run(self, mut queue: mpsc::UnboundedReceiver<Settled>) {
+    pub(super) async fn run(self, mut queue: mpsc::UnboundedReceiver<Vec<Settled>>) {
         let env = self.live.core.env.clone();
         let mut gathered: Vec<Settled> = Vec::new();
         loop {
             tokio::select! {
                 biased;
-                _ = queue.recv_many(&mut gathered, SETTLED_MAX) => {}
+                Some(settled) = queue.recv() => gathered.extend(settled),
                 () = env.stopping() => return,
+            }
+            while gathered.len() < SETTLED_MAX
+                && let Ok(settled) = queue.try_recv()
+            {
+                gathered.extend(settled);
             }
             crate::crash_point!("settle:before");
             self.delete(&mut gathered).await;
-            gathered.clear();
+            self.live.forget_all(gathered.drain(..));
         }
     }
 
@@ -62,9 +67,6 @@ impl Settler {
         let call = scripts::settle(&mut connection, &segments);
         if self.live.within(call).await.is_err() {
             tracing::debug!(sale.id = %self.live.id, "settled journal entries are left to the sweep");
-        }
-        for one in settled {
-            self.live.forget(one.epoch, one.segment, &one.entry);
         }
     }
 }

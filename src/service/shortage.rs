@@ -264,7 +264,10 @@ impl Shortage {
                 let refusal = refusal(row, attempt.purchase.quantity, available);
                 super::refuse(&self.live, attempt, refusal);
             }
-            Some(Ok(decided)) => self.live.hand_on(segment, row, decided, [attempt]),
+            Some(Ok(decided)) => {
+                let group = self.live.hand_on(segment, row, decided, [attempt]);
+                self.live.commit(group.into_iter().collect());
+            }
             Some(Err(_)) | None => self.waiting.push(Short { attempt, ..short }),
         }
     }

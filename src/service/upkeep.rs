@@ -174,12 +174,12 @@ impl Service {
                     .map(|found| Attempt::found(found, now));
                 let attempts = found.collect();
                 let entry = Some((entry.id, units));
-                live.commit(Group {
+                live.commit(vec![Group {
                     epoch: row.epoch,
                     segment,
                     entry,
                     attempts,
-                });
+                }]);
             }
         }
         Ok(())

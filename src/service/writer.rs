@@ -60,13 +60,13 @@ impl Writer {
     }
 
     /// Serves the queue until the service stops.
-    pub(super) async fn run(self, mut queue: mpsc::UnboundedReceiver<Group>) {
+    pub(super) async fn run(self, mut queue: mpsc::UnboundedReceiver<Vec<Group>>) {
         let env = self.live.core.env.clone();
         let mut waiting: VecDeque<Group> = VecDeque::new();
         let mut under_way = JoinSet::new();
         loop {
-            while let Ok(group) = queue.try_recv() {
-                waiting.push_back(group);
+            while let Ok(groups) = queue.try_recv() {
+                waiting.extend(groups);
             }
             while under_way.len() < IN_FLIGHT_MAX && !waiting.is_empty() {
                 let writer = self.clone();
@@ -77,7 +77,7 @@ impl Writer {
             tokio::select! {
                 biased;
                 Some(_) = under_way.join_next() => {}
-                Some(group) = queue.recv() => waiting.push_back(group),
+                Some(groups) = queue.recv() => waiting.extend(groups),
                 () = env.stopping(), if under_way.is_empty() => return,
             }
         }
@@ -103,13 +103,15 @@ impl Writer {
             .core
             .metrics
             .committed(purchases.len(), self.live.core.env.now() - started);
-        for group in groups {
+        let settled = groups.into_iter().filter_map(|group| {
             let fates: Vec<Fate> = fates.by_ref().take(group.attempts.len()).collect();
-            self.conclude(group, fates);
-        }
+            self.conclude(group, fates)
+        });
+        self.live.settle(settled.collect());
     }
 
-    fn conclude(&self, group: Group, fates: Vec<Fate>) {
+    /// Answers the buyers of one group; returns its journal entry if that may go.
+    fn conclude(&self, group: Group, fates: Vec<Fate>) -> Option<Settled> {
         let Group {
             epoch,
             segment,
@@ -138,17 +140,17 @@ impl Writer {
                 }
             }
         }
-        let Some((entry, units)) = entry else { return };
-        if all_there {
-            self.live.settle(Settled {
-                epoch,
-                segment,
-                entry,
-                units,
-            });
-        } else {
+        let (entry, units) = entry?;
+        if !all_there {
             self.live.forget(epoch, segment, &entry);
+            return None;
         }
+        Some(Settled {
+            epoch,
+            segment,
+            entry,
+            units,
+        })
     }
 
     /// Tries until the ledger has given each purchase its fate.
