@@ -124,7 +124,7 @@ impl Shortage {
         };
         let done = self.count_and_act(row).await;
         if let Some(turn) = turn {
-            self.live.release(0, turn).await;
+            turn.release().await;
         }
         done
     }

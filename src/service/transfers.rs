@@ -11,15 +11,21 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::live::LiveSale;
-use crate::lock::{Guard, TokenLock};
+use crate::lock::redis::{RedisLocks, Server};
+use crate::lock::{Guard, Kind, OwnerId, Terms, Waiting};
 use crate::stock::plan::Move;
 use crate::stock::scripts::{
     OpenTransfer, Presence, TransferId, lend, open_transfers, receive, settle_transfer,
 };
 use crate::stock::{Error, borrow_lock, gather_lock};
 
-/// How long a lock keeps others away if its holder dies.
-const LEASE: Duration = Duration::from_millis(500);
+/// Half a second is how long a lock keeps others away if its holder dies.
+const TERMS: Terms = Terms {
+    lease: Duration::from_millis(500),
+    renewing: false,
+    hold_max: Duration::from_millis(500),
+    waiting: Waiting::Polled(Duration::from_millis(4)),
+};
 /// How long one waits for a lock before going on without it.
 const LOCK_WAIT: Duration = Duration::from_millis(50);
 
@@ -29,21 +35,13 @@ impl LiveSale {
         self.lock(gather_lock(self.id), 0).await
     }
 
-    /// Gives a turn back.
-    pub(super) async fn release(&self, segment: u32, guard: Guard) {
-        let mut connection = self.connection(segment);
-        let release = async { Ok(guard.release(&mut connection).await) };
-        let _ = self.within(release).await;
-    }
-
     async fn lock(&self, key: String, segment: u32) -> Option<Guard> {
-        let mut connection = self.connection(segment);
-        let lock = TokenLock::new(key, LEASE);
-        let acquire = async {
-            let acquired = lock.acquire(&mut connection, &self.core.env, LOCK_WAIT);
-            acquired.await.map_err(Error::from)
-        };
-        self.within(acquire).await.ok().flatten()
+        let core = &self.core;
+        let server = Server::new(self.connection(segment), core.redis.timeout());
+        let locks = RedisLocks::new(server, core.env.clone());
+        let lock = locks.lock(Kind::TokenLua, &key, TERMS).ok()?;
+        let acquired = lock.acquire(OwnerId::random(), LOCK_WAIT).await;
+        acquired.ok().flatten()
     }
 
     /// Carries out moves, those of different borrowers at the same time. What fails is left to whoever
@@ -81,7 +79,7 @@ impl LiveSale {
             }
         }
         if let Some(turn) = turn {
-            self.release(borrower, turn).await;
+            turn.release().await;
         }
     }
 

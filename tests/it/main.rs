@@ -14,6 +14,7 @@ mod holds;
 mod http;
 mod interleavings;
 mod ledger;
+mod locks;
 mod lost_replies;
 mod outage;
 mod poison;

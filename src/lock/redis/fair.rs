@@ -1,0 +1,107 @@
+//! `fair`: who asked first gets it first.
+//!
+//! Source: the idea of Redisson's `RFairLock`, with Redis' clock instead of the clients', and a short lease for
+//! each waiter instead of deadlines that add up
+//! (<https://github.com/redisson/redisson/issues/1104>: a dead waiter blocked the queue for hours).
+
+use std::time::Duration;
+
+use super::bell::Listener;
+use super::{Connection, EXTEND, FAIR_ACQUIRE, FAIR_RELEASE, Server, companion, ms};
+use crate::lock::{Ask, Error, Protocol, Tried};
+
+/// What a dead waiter costs the others at most.
+pub(super) const WAITER_LEASE: Duration = Duration::from_millis(1_000);
+
+#[derive(Debug)]
+pub(super) struct Fair<C> {
+    server: Server<C>,
+    key: String,
+    queue: String,
+    waiters: String,
+    fence: String,
+    numbers: String,
+    /// Each waiter has a channel of its own: this and its token.
+    channels: String,
+}
+
+pub(super) struct Session {
+    ask: Ask,
+    listener: Option<Listener>,
+    queued: bool,
+}
+
+impl<C: Connection> Fair<C> {
+    pub(super) fn new(server: Server<C>, name: &str) -> Self {
+        Self {
+            server,
+            key: name.to_owned(),
+            queue: companion(name, "queue"),
+            waiters: companion(name, "waiters"),
+            fence: companion(name, "fence"),
+            numbers: companion(name, "numbers"),
+            channels: companion(name, "turn:"),
+        }
+    }
+}
+
+impl<C: Connection> Protocol for Fair<C> {
+    type Session = Session;
+
+    fn session(&self, ask: Ask) -> Session {
+        Session {
+            ask,
+            listener: None,
+            queued: false,
+        }
+    }
+
+    async fn try_acquire(&self, session: &mut Session) -> Result<Tried, Error> {
+        session.queued = true;
+        let ask = &session.ask;
+        let mut call = FAIR_ACQUIRE.key(&self.key);
+        call.key(&self.queue)
+            .key(&self.waiters)
+            .key(&self.fence)
+            .key(&self.numbers);
+        call.arg(ask.token.to_string())
+            .arg(ms(ask.lease))
+            .arg(ms(WAITER_LEASE));
+        let (held, number): (i64, i64) = self.server.script(&call).await?;
+        let number = u64::try_from(number).ok();
+        Ok(match held {
+            1 => Tried::Granted { fence: number },
+            _ => Tried::Busy {
+                retry_within: number.map(Duration::from_millis),
+            },
+        })
+    }
+
+    async fn wait(&self, session: &mut Session, at_most: Duration) {
+        let channel = format!("{}{}", self.channels, session.ask.token);
+        self.server
+            .listen(&mut session.listener, &channel, at_most)
+            .await;
+    }
+
+    async fn extend(&self, session: &mut Session, lease: Duration) -> Result<bool, Error> {
+        let mut call = EXTEND.key(&self.key);
+        call.arg(session.ask.token.to_string()).arg(ms(lease));
+        self.server.script(&call).await
+    }
+
+    async fn release(&self, session: &mut Session) -> Result<bool, Error> {
+        let mut call = FAIR_RELEASE.key(&self.key);
+        call.key(&self.queue).key(&self.waiters);
+        call.arg(session.ask.token.to_string()).arg(&self.channels);
+        self.server.script(&call).await
+    }
+
+    /// A waiter leaves the queue, whatever its last try came to.
+    async fn withdraw(&self, session: &mut Session, _uncertain: bool) -> Result<(), Error> {
+        if session.queued {
+            self.release(session).await?;
+        }
+        Ok(())
+    }
+}

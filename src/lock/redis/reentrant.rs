@@ -1,0 +1,86 @@
+//! `reentrant`: the owner that holds it may take it again, and frees it with the last release.
+//!
+//! Source: Redisson's `RLock` (<https://redisson.pro/docs/data-and-services/locks-and-synchronizers/>), whose
+//! hash and channel are used here too. Unlike there, each acquisition has a token, so a call whose answer was
+//! lost is not counted twice and a stale guard ends nothing of a later turn.
+
+use std::time::Duration;
+
+use super::bell::Listener;
+use super::{
+    Connection, REENTRANT_ACQUIRE, REENTRANT_EXTEND, REENTRANT_RELEASE, Server, companion, ms,
+};
+use crate::lock::{Ask, Error, Protocol, Tried};
+
+#[derive(Debug)]
+pub(super) struct Reentrant<C> {
+    server: Server<C>,
+    key: String,
+    fence: String,
+    channel: String,
+}
+
+pub(super) struct Session {
+    ask: Ask,
+    listener: Option<Listener>,
+}
+
+impl<C: Connection> Reentrant<C> {
+    pub(super) fn new(server: Server<C>, name: &str) -> Self {
+        let tagged = match name.contains('{') {
+            true => name.to_owned(),
+            false => format!("{{{name}}}"),
+        };
+        Self {
+            server,
+            key: name.to_owned(),
+            fence: companion(name, "fence"),
+            channel: format!("redisson_lock__channel:{tagged}"),
+        }
+    }
+}
+
+impl<C: Connection> Protocol for Reentrant<C> {
+    type Session = Session;
+
+    fn session(&self, ask: Ask) -> Session {
+        Session {
+            ask,
+            listener: None,
+        }
+    }
+
+    async fn try_acquire(&self, session: &mut Session) -> Result<Tried, Error> {
+        let ask = &session.ask;
+        let mut call = REENTRANT_ACQUIRE.key(&self.key);
+        call.key(&self.fence).arg(ask.owner.to_string());
+        call.arg(ask.token.to_string()).arg(ms(ask.lease));
+        let (held, number): (i64, i64) = self.server.script(&call).await?;
+        let number = u64::try_from(number).ok();
+        Ok(match held {
+            1 => Tried::Granted { fence: number },
+            _ => Tried::Busy {
+                retry_within: number.map(Duration::from_millis),
+            },
+        })
+    }
+
+    async fn wait(&self, session: &mut Session, at_most: Duration) {
+        self.server
+            .listen(&mut session.listener, &self.channel, at_most)
+            .await;
+    }
+
+    async fn extend(&self, session: &mut Session, lease: Duration) -> Result<bool, Error> {
+        let mut call = REENTRANT_EXTEND.key(&self.key);
+        call.arg(session.ask.token.to_string()).arg(ms(lease));
+        self.server.script(&call).await
+    }
+
+    async fn release(&self, session: &mut Session) -> Result<bool, Error> {
+        let mut call = REENTRANT_RELEASE.key(&self.key);
+        call.arg(session.ask.owner.to_string());
+        call.arg(session.ask.token.to_string()).arg(&self.channel);
+        self.server.script(&call).await
+    }
+}
