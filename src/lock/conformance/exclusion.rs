@@ -42,7 +42,7 @@ pub(super) async fn the_fence_grows_with_each_holder(subject: Subject) {
         return;
     }
     let lock = subject.lock(Duration::from_millis(300));
-    let mut latest = 0;
+    let (mut latest, mut stale) = (0, Vec::new());
     for turn in 0..4 {
         let guard = wait_for(&lock).await;
         let fence = guard.fence().expect("a fence");
@@ -52,7 +52,7 @@ pub(super) async fn the_fence_grows_with_each_holder(subject: Subject) {
             guard.release().await;
         } else {
             // The next one comes after the lease.
-            std::mem::forget(guard);
+            stale.push(guard);
         }
     }
 }

@@ -4,6 +4,7 @@
 //! false. Cases that need a capability pass over kinds that do not claim it. They take names of their own, so
 //! they may run beside each other on one server.
 
+mod dropped;
 mod exclusion;
 mod guard;
 mod kinds;
@@ -83,6 +84,8 @@ pub fn cases() -> Vec<Case> {
             work_under_the_lock_is_done_and_the_lock_is_free_again,
             work_is_left_when_the_lock_is_lost,
             a_renewing_lock_outlives_its_lease_but_not_its_bound;
+        dropped:
+            dropped_at_any_await_point_it_leaves_nothing_behind;
         kinds:
             a_reentrant_lock_lets_its_owner_in_and_nobody_else,
             a_fair_lock_is_granted_in_the_order_of_asking,

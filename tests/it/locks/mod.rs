@@ -1,15 +1,18 @@
 //! Locks on real servers.
 
+mod faults;
 mod naive;
+mod redlock;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use loadtest::servers::{RedisOptions, RedisServer};
+use redis::AsyncCommands as _;
 use redis::aio::ConnectionManager;
 use stockade::env::Env;
 use stockade::lock::conformance::{Subject, cases};
-use stockade::lock::redis::{Bell, RedisLocks, Server, redlock};
+use stockade::lock::redis::{Bell, RedisLocks, Server, redlock as redlock_on};
 use stockade::lock::{InProcess, Kind};
 use tokio::task::JoinSet;
 
@@ -69,6 +72,12 @@ async fn each_correct_lock_of_one_redis_keeps_the_contract() {
         let make = move |name: &str, terms| locks.lock(kind, name, terms).unwrap();
         conforms(Subject::new(kind, make)).await;
     }
+    // Nothing is left: no task, no key but the counters that must outlive every lock.
+    assert!(env.stop(TIMEOUT).await, "a task is left");
+    let keys: Vec<String> = redis.connection().await.unwrap().keys("*").await.unwrap();
+    let counter = |key: &&String| !key.ends_with(":fence") && !key.ends_with(":numbers");
+    let left: Vec<_> = keys.iter().filter(counter).collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -81,6 +90,6 @@ async fn redlock_keeps_the_contract() {
         servers.push(server(&redis, &env).await);
         masters.push(redis);
     }
-    let make = move |name: &str, terms| redlock(servers.clone(), name, terms, env.clone());
+    let make = move |name: &str, terms| redlock_on(servers.clone(), name, terms, env.clone());
     conforms(Subject::new(Kind::Redlock, make)).await;
 }
