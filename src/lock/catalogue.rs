@@ -29,7 +29,7 @@ pub struct Capabilities {
     pub extends: bool,
     /// A pause of its holder, however long, lets nobody else in.
     pub survives_pause: bool,
-    /// A dead holder frees it, after its lease or when its connection ends.
+    /// Its lease ends by itself, so that a holder that says nothing frees it.
     pub recovers: bool,
 }
 
@@ -98,6 +98,16 @@ const LEASE: Capabilities = Capabilities {
     ..NOTHING
 };
 
+/// A lock that lasts as long as a connection to a database.
+const CONNECTION: Capabilities = Capabilities {
+    fencing: Fencing::Durable,
+    extends: true,
+    survives_pause: true,
+    ..NOTHING
+};
+
+const POSTGRES_CONFLICT_PAGE: &str = "https://www.postgresql.org/docs/15/sql-insert.html";
+const POSTGRES_LOCKING_PAGE: &str = "https://www.postgresql.org/docs/15/explicit-locking.html";
 const SETNX_PAGE: &str = "https://redis.io/docs/latest/commands/setnx/";
 const REDIS_LOCKS_PAGE: &str =
     "https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/";
@@ -334,6 +344,66 @@ kinds! {
             fencing: Fencing::WhileDataLives,
             ..LEASE
         },
+    };
+    /// A row that is inserted and deleted.
+    UniqueRow = Entry {
+        name: "unique-row",
+        naive: true,
+        promise: Sentence {
+            en: "Whoever inserts the row holds the lock; deleting it frees it.",
+            zh: "插入唯一行者持有锁，删除该行即释放。",
+        },
+        breaks: Sentence {
+            en: "A holder that dies leaves its row behind for ever; anybody's delete frees it.",
+            zh: "持有者崩溃后行永远留下；任何人的删除都会释放它。",
+        },
+        source: POSTGRES_CONFLICT_PAGE,
+        capabilities: Capabilities { survives_pause: true, ..NOTHING },
+    };
+    /// A row with a lease and a fence, never deleted.
+    LeaseRow = Entry {
+        name: "lease-row",
+        naive: false,
+        promise: Sentence {
+            en: "One holder per lease, by the database's clock; its fence outlives restarts.",
+            zh: "按数据库时钟，每个租约只有一个持有者；栅栏号在重启后依然递增。",
+        },
+        breaks: Sentence {
+            en: "A pause beyond the lease: two work at once, and the fence in the same database refuses the stale one.",
+            zh: "停顿超过租约：两人同时工作，但同库中的栅栏号会拒绝过期者。",
+        },
+        source: POSTGRES_CONFLICT_PAGE,
+        capabilities: Capabilities { fencing: Fencing::Durable, ..LEASE },
+    };
+    /// `SELECT … FOR UPDATE`.
+    RowLock = Entry {
+        name: "row-lock",
+        naive: false,
+        promise: Sentence {
+            en: "One holder as long as its transaction lasts, however long it pauses.",
+            zh: "事务存续期间只有一个持有者，停顿多久都不影响。",
+        },
+        breaks: Sentence {
+            en: "The end of the connection: the lock goes with it, and what was not committed too.",
+            zh: "连接断开：锁随之释放，未提交的内容也一并作废。",
+        },
+        source: POSTGRES_LOCKING_PAGE,
+        capabilities: CONNECTION,
+    };
+    /// `pg_advisory_lock`.
+    Advisory = Entry {
+        name: "advisory",
+        naive: false,
+        promise: Sentence {
+            en: "One holder as long as its session lasts, however long it pauses.",
+            zh: "会话存续期间只有一个持有者，停顿多久都不影响。",
+        },
+        breaks: Sentence {
+            en: "The end of the connection; a pool that hands it on; a standby that is promoted knows of no lock.",
+            zh: "连接断开；连接池把它交给别人；被提升的备库不知道任何锁。",
+        },
+        source: POSTGRES_LOCKING_PAGE,
+        capabilities: CONNECTION,
     };
 }
 

@@ -200,7 +200,8 @@ impl<P: Protocol> Keeper<P> {
                 wish = wishes.recv() => match wish {
                     Some(Command::Extend { lease, reply }) => Some((lease, Some(reply))),
                     Some(Command::Release { reply }) => {
-                        let _ = reply.send(self.release(session, deadline).await);
+                        let certain_until = if lost { self.env.now() } else { deadline };
+                        let _ = reply.send(self.release(session, certain_until).await);
                         return;
                     }
                     None => {
@@ -255,13 +256,17 @@ impl<P: Protocol> Keeper<P> {
         sent + lease.saturating_sub(drift)
     }
 
-    async fn release(&self, session: &mut P::Session, deadline: Instant) -> Released {
+    /// Gives the lock back, which was held until `certain_until` if nobody has released it before.
+    async fn release(&self, session: &mut P::Session, certain_until: Instant) -> Released {
         let mut unanswered = false;
         for _ in 0..RELEASE_TRIES {
             match self.protocol.release(session).await {
                 Ok(true) => return Released::Released,
-                // It was ours when the first try was sent, so that one has released it.
-                Ok(false) if unanswered && self.env.now() < deadline => return Released::Released,
+                // It was ours when the first try was sent, so that one has released it. Without a lease the
+                // end of a connection may have done so.
+                Ok(false) if unanswered && P::LEASED && self.env.now() < certain_until => {
+                    return Released::Released;
+                }
                 Ok(false) if unanswered => return Released::Unknown,
                 Ok(false) => return Released::NotMine,
                 Err(_) => unanswered = true,

@@ -21,6 +21,7 @@ pub mod gate;
 mod guard;
 mod in_process;
 mod keeper;
+pub mod postgres;
 mod protocol;
 pub mod redis;
 

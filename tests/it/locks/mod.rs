@@ -2,6 +2,7 @@
 
 mod faults;
 mod naive;
+mod postgres;
 mod redlock;
 
 use std::sync::Arc;
