@@ -18,3 +18,4 @@ pub mod metrics;
 pub mod service;
 pub mod stock;
 pub mod telemetry;
+pub mod under_lock;

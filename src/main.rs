@@ -1,4 +1,4 @@
-//! The program: `serve`, `migrate`, `audit`.
+//! The program: `serve`, `migrate`, `audit`, `recover`, `locks`, `lock`.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -12,6 +12,7 @@ use stockade::config::{LogConfig, MigrateConfig, Misconfigured, SalesConfig, Ser
 use stockade::domain::{SaleId, Stage};
 use stockade::service::{AuditVerdict, Limits, Service};
 use stockade::telemetry;
+use stockade::under_lock::{self, CatalogueConfig, LockConfig};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -39,6 +40,14 @@ enum Command {
     /// trusts nothing that Redis says. What was admitted is kept, and the sales go on selling. Lost or
     /// foreign data is noticed without this: exit status 0 if all are loaded, 1 if not.
     Recover(SalesConfig),
+    /// List the kinds of locks: what each promises, what breaks it, and where it comes from.
+    Locks(CatalogueConfig),
+    /// Run a command under a lock, as flock(1) does on one machine: `stockade lock NAME -- COMMAND…`. The
+    /// lock is renewed while the command runs; if it is lost, the command is ended. The command finds
+    /// STOCKADE_LOCK_NAME and, if the kind has one, STOCKADE_LOCK_FENCE in its environment. Exit status:
+    /// the command's, or 69 if the lock's server does not answer, 75 if the lock was not free in time,
+    /// 76 if it was lost.
+    Lock(LockConfig),
 }
 
 fn main() -> ExitCode {
@@ -51,6 +60,8 @@ fn main() -> ExitCode {
         Command::Migrate(config) => migrate(&config),
         Command::Audit(config) => audit(&config),
         Command::Recover(config) => recover(&config),
+        Command::Locks(config) => locks(&config),
+        Command::Lock(config) => lock(&config),
     };
     match result {
         Ok(status) => status,
@@ -199,6 +210,16 @@ fn recover(config: &SalesConfig) -> anyhow::Result<ExitCode> {
         }
         Ok(ExitCode::from(u8::from(failed)))
     })
+}
+
+fn locks(config: &CatalogueConfig) -> anyhow::Result<ExitCode> {
+    // A reader that closed the pipe has seen enough.
+    write!(std::io::stdout(), "{}", under_lock::catalogue(config)).ok();
+    Ok(ExitCode::SUCCESS)
+}
+
+fn lock(config: &LockConfig) -> anyhow::Result<ExitCode> {
+    Ok(runtime(1)?.block_on(under_lock::run(config))?)
 }
 
 async fn audit_sales(config: &SalesConfig) -> anyhow::Result<AuditVerdict> {

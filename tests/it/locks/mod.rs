@@ -1,5 +1,6 @@
 //! Locks on real servers.
 
+mod command;
 mod faults;
 mod naive;
 mod postgres;
