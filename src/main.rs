@@ -44,7 +44,7 @@ enum Command {
     Locks(CatalogueConfig),
     /// Run a command under a lock, as flock(1) does on one machine: `stockade lock NAME -- COMMAND…`. The
     /// lock is renewed while the command runs; if it is lost, the command is ended. The command finds
-    /// STOCKADE_LOCK_NAME and, if the kind has one, STOCKADE_LOCK_FENCE in its environment. Exit status:
+    /// `STOCKADE_LOCK_NAME` and, if the kind has one, `STOCKADE_LOCK_FENCE` in its environment. Exit status:
     /// the command's, or 69 if the lock's server does not answer, 75 if the lock was not free in time,
     /// 76 if it was lost.
     Lock(LockConfig),

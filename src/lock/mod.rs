@@ -24,6 +24,7 @@ mod keeper;
 pub mod postgres;
 mod protocol;
 pub mod redis;
+pub mod resource;
 
 pub use catalogue::{Capabilities, Entry, Fencing, Kind, Sentence, UnknownKind};
 pub use error::Error;

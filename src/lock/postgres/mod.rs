@@ -11,6 +11,7 @@ use std::time::Duration;
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
+use super::resource::PostgresValue;
 use super::{Error, Kind, Lock, Terms};
 use crate::env::Env;
 
@@ -52,6 +53,12 @@ impl PostgresLocks {
         let schema = sqlx::raw_sql(include_str!("schema.sql")).execute(&locks.pool);
         within(timeout, schema).await?;
         Ok(locks)
+    }
+
+    /// A value that only the latest holder of a lock can change.
+    #[must_use]
+    pub fn fenced_value(&self, name: &str) -> PostgresValue {
+        PostgresValue::new(self.pool.clone(), name)
     }
 
     /// The lock of this kind and name.
@@ -96,7 +103,7 @@ async fn within<T>(
 }
 
 /// What the server says by itself is final, but for its own end; the rest may pass.
-fn why(error: &sqlx::Error) -> Error {
+pub(super) fn why(error: &sqlx::Error) -> Error {
     let final_word = error.as_database_error().is_some_and(|said| {
         let code = said.code().unwrap_or_default();
         // Connection exceptions, too many connections, operator's intervention.

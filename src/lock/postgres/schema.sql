@@ -25,3 +25,11 @@ create table if not exists stockade_lock_unique (
 
 -- The fence of row-lock and advisory: a sequence, since what a transaction writes is undone with it.
 create sequence if not exists stockade_lock_fence;
+
+-- Values that only the latest holder of a lock can change.
+create table if not exists stockade_fenced_value (
+    name  text   not null primary key,
+    -- The largest that has read or written it.
+    fence bigint not null,
+    value text   not null
+);

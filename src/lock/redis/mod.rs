@@ -95,7 +95,7 @@ fn ms(time: Duration) -> u64 {
 
 macro_rules! scripts {
     ($($name:ident = $file:literal;)*) => {
-        $(static $name: std::sync::LazyLock<Script> = std::sync::LazyLock::new(|| {
+        $(pub(super) static $name: std::sync::LazyLock<Script> = std::sync::LazyLock::new(|| {
             Script::new(include_str!(concat!("../../../scripts/redis/lock/", $file)))
         });)*
     };
@@ -114,6 +114,8 @@ scripts! {
     EXCLUSIVE_ACQUIRE = "exclusive_acquire.lua";
     READ_WRITE_EXTEND = "read_write_extend.lua";
     READ_WRITE_RELEASE = "read_write_release.lua";
+    FENCED_READ = "fenced_read.lua";
+    FENCED_WRITE = "fenced_write.lua";
     MULTI_ACQUIRE = "multi_acquire.lua";
     MULTI_EXTEND = "multi_extend.lua";
     MULTI_RELEASE = "multi_release.lua";

@@ -64,7 +64,7 @@ impl<C: Connection> Server<C> {
     }
 
     /// One script; its text is sent again if the server has forgotten it.
-    pub(super) async fn script<T: FromRedisValue>(
+    pub(in crate::lock) async fn script<T: FromRedisValue>(
         &self,
         call: &ScriptInvocation<'_>,
     ) -> Result<T, Error> {

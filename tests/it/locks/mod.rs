@@ -2,6 +2,7 @@
 
 mod command;
 mod faults;
+mod fencing;
 mod naive;
 mod postgres;
 mod redlock;
