@@ -246,7 +246,7 @@ kinds! {
         naive: false,
         promise: Sentence {
             en: "The owner may take it again; the last release frees it. Re-entry changes neither fence nor end.",
-            zh: "同一所有者可重入，最后一次释放才真正释放；重入不改变栅栏号，也不缩短租约。",
+            zh: "同一所有者可重入，最后一次释放才真正释放；重入不改变围栏令牌，也不缩短租约。",
         },
         breaks: Sentence {
             en: "As token-lua. Two tasks that share an owner id do not exclude each other.",
@@ -333,11 +333,11 @@ kinds! {
         naive: false,
         promise: Sentence {
             en: "As token-lua, with a fence that grows with each holder: the resource refuses a stale one.",
-            zh: "同 token-lua，并给每个持有者递增的栅栏号：资源拒绝过期者。",
+            zh: "同 token-lua，并给每个持有者递增的围栏令牌：资源拒绝过期者。",
         },
         breaks: Sentence {
             en: "A failover may set the counter back; a resource that does not check protects nothing.",
-            zh: "主从切换可能使计数回退；不检查栅栏号的资源得不到保护。",
+            zh: "主从切换可能使计数回退；不检查围栏令牌的资源得不到保护。",
         },
         source: "https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html",
         capabilities: Capabilities {
@@ -366,11 +366,11 @@ kinds! {
         naive: false,
         promise: Sentence {
             en: "One holder per lease, by the database's clock; its fence outlives restarts.",
-            zh: "按数据库时钟，每个租约只有一个持有者；栅栏号在重启后依然递增。",
+            zh: "按数据库时钟，每个租约只有一个持有者；围栏令牌在重启后依然递增。",
         },
         breaks: Sentence {
             en: "A pause beyond the lease: two work at once, and the fence in the same database refuses the stale one.",
-            zh: "停顿超过租约：两人同时工作，但同库中的栅栏号会拒绝过期者。",
+            zh: "停顿超过租约：两人同时工作，但同库中的围栏令牌会拒绝过期者。",
         },
         source: POSTGRES_CONFLICT_PAGE,
         capabilities: Capabilities { fencing: Fencing::Durable, ..LEASE },
