@@ -23,7 +23,7 @@ local function switch(field, value)
   end
 end
 
-local known = redis.call('HMGET', meta_key, 'token', 'control')
+local known = redis.pcall('HMGET', meta_key, 'token', 'control')
 if not known[1] then
   return 1
 end

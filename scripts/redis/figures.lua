@@ -21,18 +21,24 @@ local SENTINEL = ''
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-local meta = redis.call('HMGET', meta_key, 'token', 'sealed', 'available', 'journaled', 'version',
+local meta = redis.pcall('HMGET', meta_key, 'token', 'sealed', 'available', 'journaled', 'version',
   'control', 'in_transfer', 'filled', 'lent', 'borrowed')
 local token = meta[1]
 local info = redis.call('INFO', 'server', 'replication')
 local run_id_at, replid_at = info:find('run_id:', 1, true), info:find('replid:', 1, true)
 local run_id = info:sub(run_id_at + 27, run_id_at + 46) .. info:sub(replid_at + 7, replid_at + 26)
-if not token or token ~= run_id or redis.call('HGET', buyers_key, SENTINEL) ~= token
-  or redis.call('HGET', requests_key, SENTINEL) ~= token
-  or redis.call('HGET', transfers_key, SENTINEL) ~= token
+if not token or token ~= run_id or redis.pcall('HGET', buyers_key, SENTINEL) ~= token
+  or redis.pcall('HGET', requests_key, SENTINEL) ~= token
+  or redis.pcall('HGET', transfers_key, SENTINEL) ~= token
   or redis.call('TYPE', journal_key).ok ~= 'stream' then
   return { 1, now_ms, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 end
-return { meta[2] and 2 or 0, now_ms, tonumber(meta[3]), tonumber(meta[4]), tonumber(meta[5]),
-  tonumber(meta[6]), redis.call('XLEN', journal_key), tonumber(meta[7]), tonumber(meta[8]),
-  tonumber(meta[9]), tonumber(meta[10]) }
+local number = {}
+for i = 3, 10 do
+  number[i] = tonumber(meta[i])
+  if not number[i] then
+    return { 1, now_ms, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  end
+end
+return { meta[2] and 2 or 0, now_ms, number[3], number[4], number[5], number[6],
+  redis.call('XLEN', journal_key), number[7], number[8], number[9], number[10] }

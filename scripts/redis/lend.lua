@@ -20,13 +20,13 @@ local meta_key, transfers_key = KEYS[1], KEYS[2]
 local transfer, borrower, wanted = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local SENTINEL = ''
 
-local meta = redis.call('HMGET', meta_key, 'token', 'sealed', 'available')
-local known = redis.call('HMGET', transfers_key, SENTINEL, transfer)
+local meta = redis.pcall('HMGET', meta_key, 'token', 'sealed', 'available')
+local known = redis.pcall('HMGET', transfers_key, SENTINEL, transfer)
 local token = meta[1]
 local info = redis.call('INFO', 'server', 'replication')
 local run_id_at, replid_at = info:find('run_id:', 1, true), info:find('replid:', 1, true)
 local run_id = info:sub(run_id_at + 27, run_id_at + 46) .. info:sub(replid_at + 7, replid_at + 26)
-if not token or token ~= run_id or known[1] ~= token then
+if not token or token ~= run_id or known[1] ~= token or not tonumber(meta[3]) then
   return { 1, 0 }
 end
 if meta[2] then

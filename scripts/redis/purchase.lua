@@ -97,7 +97,10 @@ local function decide(keys, first, count)
     return { status }
   end
   local shut_code, shut_number = shut(meta)
-  local limit, available = tonumber(meta[7]), tonumber(meta[8])
+  local limit, available, in_journal = tonumber(meta[7]), tonumber(meta[8]), tonumber(meta[10])
+  if not (limit and available and in_journal) then
+    return { 1 }
+  end
 
   -- Two purchases of one buyer, or two copies of one purchase, may be in this batch: what the first one
   -- changed must be seen by the second.
@@ -153,7 +156,7 @@ local function decide(keys, first, count)
     owned[#owned + 1] = string.format('%d', units_of[buyer])
   end
   local changed = { 'available', string.format('%d', available),
-    'journaled', string.format('%d', meta[10] + admitted_units) }
+    'journaled', string.format('%d', in_journal + admitted_units) }
   return answer, { marked = marked, owned = owned, changed = changed, journaled = journaled }
 end
 
@@ -165,22 +168,31 @@ for i = 1, #KEYS, KEYS_EACH do
   local answer, write = decide(keys, first + 1, count)
   answers[#answers + 1] = answer
   if write then
-    writes[#writes + 1] = { keys = keys, answer = answer, to = write }
+    writes[#writes + 1] = { keys = keys, number = #answers, to = write }
   end
   first = first + 1 + count * STRIDE
 end
 
--- From here on only writes, and none that can fail.
+-- From here on only writes. The only one that can fail is the entry in a journal whose ids somebody has driven
+-- to their end; it comes first, and without it nothing of the segment is written. Numbers are text: Redis would
+-- print them as floating point, which takes longer.
 for _, write in ipairs(writes) do
   local keys, to = write.keys, write.to
-  if #to.marked > 0 then
-    redis.call('HSET', keys.requests, unpack(to.marked))
-  end
+  local entry = ''
   if #to.journaled > 0 then
-    -- Numbers are written as text: Redis would print them as floating point, which takes longer.
-    redis.call('HSET', keys.buyers, unpack(to.owned))
-    redis.call('HSET', keys.meta, unpack(to.changed))
-    write.answer[2] = redis.call('XADD', keys.journal, '*', unpack(to.journaled))
+    entry = redis.pcall('XADD', keys.journal, '*', unpack(to.journaled))
+  end
+  if type(entry) == 'table' then
+    answers[write.number] = { 1 }
+  else
+    answers[write.number][2] = entry
+    if #to.marked > 0 then
+      redis.call('HSET', keys.requests, unpack(to.marked))
+    end
+    if #to.journaled > 0 then
+      redis.call('HSET', keys.buyers, unpack(to.owned))
+      redis.call('HSET', keys.meta, unpack(to.changed))
+    end
   end
 end
 return answers

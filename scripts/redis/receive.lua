@@ -15,8 +15,8 @@ local meta_key, transfers_key = KEYS[1], KEYS[2]
 local transfer, units = ARGV[1], tonumber(ARGV[2])
 local SENTINEL = ''
 
-local meta = redis.call('HMGET', meta_key, 'token', 'sealed')
-local known = redis.call('HMGET', transfers_key, SENTINEL, transfer)
+local meta = redis.pcall('HMGET', meta_key, 'token', 'sealed')
+local known = redis.pcall('HMGET', transfers_key, SENTINEL, transfer)
 local token = meta[1]
 local info = redis.call('INFO', 'server', 'replication')
 local run_id_at, replid_at = info:find('run_id:', 1, true), info:find('replid:', 1, true)

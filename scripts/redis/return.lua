@@ -19,13 +19,13 @@ local meta_key, buyers_key, requests_key = KEYS[1], KEYS[2], KEYS[3]
 local STRIDE = 3
 local SENTINEL = ''
 
-local meta = redis.call('HMGET', meta_key, 'token', 'sealed')
+local meta = redis.pcall('HMGET', meta_key, 'token', 'sealed')
 local token = meta[1]
 local info = redis.call('INFO', 'server', 'replication')
 local run_id_at, replid_at = info:find('run_id:', 1, true), info:find('replid:', 1, true)
 local run_id = info:sub(run_id_at + 27, run_id_at + 46) .. info:sub(replid_at + 7, replid_at + 26)
-if not token or token ~= run_id or redis.call('HGET', buyers_key, SENTINEL) ~= token
-  or redis.call('HGET', requests_key, SENTINEL) ~= token then
+if not token or token ~= run_id or redis.pcall('HGET', buyers_key, SENTINEL) ~= token
+  or redis.pcall('HGET', requests_key, SENTINEL) ~= token then
   return { 1 }
 end
 if meta[2] then

@@ -15,9 +15,14 @@
 -- Complexity: O(1).
 
 local meta_key, journal_key = KEYS[1], KEYS[2]
+local function is(key, kind)
+  return redis.call('TYPE', key).ok == kind
+end
+
+-- A key of another type is no segment: it is lost like one that is not there.
 local sealed = 0
-if redis.call('HEXISTS', meta_key, 'token') == 1 then
+if is(meta_key, 'hash') and redis.call('HEXISTS', meta_key, 'token') == 1 then
   redis.call('HSET', meta_key, 'sealed', '1')
   sealed = 1
 end
-return { sealed, redis.call('XLEN', journal_key) }
+return { sealed, is(journal_key, 'stream') and redis.call('XLEN', journal_key) or 0 }

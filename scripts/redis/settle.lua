@@ -18,7 +18,7 @@ local KEYS_EACH, STRIDE = 2, 2
 local function settle(meta_key, journal_key, first, count)
   local deleted, units = 0, 0
   for i = first, first + (count - 1) * STRIDE, STRIDE do
-    if redis.call('XDEL', journal_key, ARGV[i]) == 1 then
+    if redis.pcall('XDEL', journal_key, ARGV[i]) == 1 then
       deleted = deleted + 1
       units = units + tonumber(ARGV[i + 1])
     end

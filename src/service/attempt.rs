@@ -141,8 +141,12 @@ impl Attempt {
             .is_ok()
     }
 
-    /// Marks it as back in the queue: Redis certainly did not run it.
+    /// Marks it as back in the queue: Redis certainly did not run it. If a lost copy of it may still have
+    /// been admitted, its buyer must not hear that it never left.
     pub(super) fn come_back(&self) {
+        if self.late_copy_possible {
+            return;
+        }
         let _ = self
             .stage
             .compare_exchange(SENT, QUEUED, Ordering::SeqCst, Ordering::SeqCst);
@@ -233,5 +237,37 @@ impl Drop for Receipt {
         let _ = self
             .stage
             .compare_exchange(QUEUED, ABANDONED, Ordering::SeqCst, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::domain::BuyerId;
+
+    async fn answer_after_coming_back(late_copy_possible: bool) -> Outcome {
+        let purchase = Purchase {
+            order: "00000001-6dda-8221-9e5f-d7f82a46b46a".parse().unwrap(),
+            buyer: BuyerId::parse("alice").unwrap(),
+            quantity: 1,
+        };
+        let now = Instant::now();
+        let place = Place::take(&Arc::default(), 1).unwrap();
+        let (mut attempt, receipt) = Attempt::new(purchase, AnswerWhen::Committed, now, place);
+        assert!(attempt.set_out());
+        attempt.late_copy_possible = late_copy_possible;
+        attempt.come_back();
+        let soon = now + Duration::from_millis(1);
+        receipt.wait(soon, soon, || Unavailable::Loading).await
+    }
+
+    #[tokio::test]
+    async fn only_who_certainly_bought_nothing_is_told_so() {
+        let certain = answer_after_coming_back(false).await;
+        assert_eq!(certain, Outcome::Unavailable(Unavailable::Loading));
+        let doubtful = answer_after_coming_back(true).await;
+        assert_eq!(doubtful, Outcome::Unavailable(Unavailable::OutcomeUnknown));
     }
 }

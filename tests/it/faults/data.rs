@@ -65,6 +65,34 @@ async fn each_key_of_a_segment_is_missed_and_the_sale_loaded_again() {
         .await;
 }
 
+/// A slip of somebody who has the same Redis for other things.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_another_type_or_without_its_figures_is_missed_and_the_sale_loaded_again() {
+    let scene = Scene::open(redis().await).await;
+    scene
+        .play(async |scene| {
+            let names = ["meta", "journal", "transfers", "buyers", "requests"];
+            for (number, name) in (0_u32..).zip(names) {
+                scene.sold_percent(12 * (number + 1)).await;
+                let (keys, before) = scene.keys(number % SEGMENTS).await;
+                let all = keys.all();
+                let key = all.into_iter().find(|key| key.ends_with(name)).unwrap();
+                let mut redis = scene.deployment.redis.connection().await.unwrap();
+                redis.set::<_, _, ()>(key, "foreign").await.unwrap();
+                let what = format!("{key} of another type");
+                scene.recovers_with_one_load_from(&what, before).await;
+            }
+            scene.sold_percent(75).await;
+            let (keys, before) = scene.keys(4).await;
+            let mut redis = scene.deployment.redis.connection().await.unwrap();
+            let deleted: u32 = redis.hdel(&keys.meta, "available").await.unwrap();
+            assert_eq!(deleted, 1, "the fault was not injected");
+            let what = "a segment without its units";
+            scene.recovers_with_one_load_from(what, before).await;
+        })
+        .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn when_one_of_eight_segments_is_gone_the_whole_sale_is_loaded_again() {
     let scene = Scene::open(redis().await).await;
