@@ -6,7 +6,7 @@ use loadtest::servers::{RedisOptions, RedisServer};
 use redis::AsyncCommands as _;
 use redis::aio::ConnectionManager;
 use stockade::env::Env;
-use stockade::lock::gate::{Gate, Steps};
+use stockade::lock::gate::{Gate, Step, Steps};
 use stockade::lock::redis::{RedisLocks, Server};
 use stockade::lock::{Extended, Kind, Lock, OwnerId, Released, Terms};
 
@@ -44,6 +44,12 @@ async fn gated(redis: &RedisServer, kind: Kind) -> (Lock, Steps) {
     (locks.lock(kind, "goods", terms()).unwrap(), steps)
 }
 
+/// The client's next command.
+async fn next(steps: &mut Steps) -> Step {
+    let step = tokio::time::timeout(TIMEOUT, steps.next()).await;
+    step.expect("a command").expect("a client")
+}
+
 #[tokio::test]
 async fn when_the_answer_of_an_acquire_is_lost_it_asks_again_and_has_it_once() {
     for kind in KINDS {
@@ -53,12 +59,12 @@ async fn when_the_answer_of_an_acquire_is_lost_it_asks_again_and_has_it_once() {
             let lock = lock.clone();
             async move { lock.acquire(OwnerId::random(), TIMEOUT).await }
         });
-        steps.next().await.unwrap().lose_answer().await;
+        next(&mut steps).await.lose_answer().await;
         // It did happen, and the same acquisition is granted what it has.
-        steps.next().await.unwrap().pass().await;
+        next(&mut steps).await.pass().await;
         let guard = acquiring.await.unwrap().unwrap().expect("its own lock");
         let releasing = tokio::spawn(guard.release());
-        steps.next().await.unwrap().pass().await;
+        next(&mut steps).await.pass().await;
         assert_eq!(releasing.await.unwrap(), Released::Released, "{kind}");
         let mut connection = redis.connection().await.unwrap();
         let left: bool = connection.exists("goods").await.unwrap();
@@ -75,9 +81,9 @@ async fn when_nobody_wants_it_any_more_what_a_lost_answer_granted_is_given_back(
             let lock = lock.clone();
             async move { lock.try_acquire(OwnerId::random()).await }
         });
-        steps.next().await.unwrap().lose_answer().await;
+        next(&mut steps).await.lose_answer().await;
         assert!(trying.await.unwrap().is_err(), "{kind}");
-        steps.next().await.unwrap().pass().await;
+        next(&mut steps).await.pass().await;
         let mut connection = redis.connection().await.unwrap();
         let left: bool = connection.exists("goods").await.unwrap();
         assert!(!left, "{kind}");
@@ -90,11 +96,11 @@ async fn when_the_answer_of_a_release_is_lost_it_is_sent_again() {
         let redis = RedisServer::start(&RedisOptions::default()).await.unwrap();
         let (lock, mut steps) = gated(&redis, kind).await;
         let trying = tokio::spawn(async move { lock.try_acquire(OwnerId::random()).await });
-        steps.next().await.unwrap().pass().await;
+        next(&mut steps).await.pass().await;
         let guard = trying.await.unwrap().unwrap().expect("a free lock");
         let releasing = tokio::spawn(guard.release());
-        steps.next().await.unwrap().lose_answer().await;
-        steps.next().await.unwrap().pass().await;
+        next(&mut steps).await.lose_answer().await;
+        next(&mut steps).await.pass().await;
         assert_eq!(releasing.await.unwrap(), Released::Released, "{kind}");
     }
 }
@@ -105,10 +111,10 @@ async fn when_the_answer_of_a_prolongation_is_lost_the_old_lease_counts() {
         let redis = RedisServer::start(&RedisOptions::default()).await.unwrap();
         let (lock, mut steps) = gated(&redis, kind).await;
         let trying = tokio::spawn(async move { lock.try_acquire(OwnerId::random()).await });
-        steps.next().await.unwrap().pass().await;
+        next(&mut steps).await.pass().await;
         let guard = trying.await.unwrap().unwrap().expect("a free lock");
         let (extended, ()) = tokio::join!(guard.extend(TIMEOUT), async {
-            steps.next().await.unwrap().lose_answer().await;
+            next(&mut steps).await.lose_answer().await;
         });
         assert_eq!(extended, Extended::Unknown, "{kind}");
         assert!(!guard.is_lost(), "{kind}");
