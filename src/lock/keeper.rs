@@ -134,6 +134,7 @@ impl<P: Protocol> Keeper<P> {
                 Ok(Tried::Granted { fence }) => {
                     let deadline = self.deadline(sent, self.terms.lease);
                     if now < deadline {
+                        self.protocol.granted(session);
                         return Ok(Some(Grant {
                             fence,
                             waited,

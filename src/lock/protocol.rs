@@ -63,6 +63,9 @@ pub trait Protocol: Send + Sync + 'static {
         session: &mut Self::Session,
     ) -> impl Future<Output = Result<Tried, Error>> + Send;
 
+    /// Takes note that the last try was granted, so that there is nothing to wait for any more.
+    fn granted(&self, _session: &mut Self::Session) {}
+
     /// Returns when it is worth trying again: woken by the holder's release, or after `at_most`.
     fn wait(
         &self,

@@ -1,5 +1,8 @@
 //! Wake-ups over publish/subscribe: one subscribed connection for all who wait in this process.
 //!
+//! A release that lets one holder in wakes one of those who wait here, not all of them: the others would only ask
+//! in vain. Whoever is woken and gives up hands the call on.
+//!
 //! A message can be lost, with its connection or before the subscription stands. So whoever listens looks
 //! at the lock once more after the subscription is confirmed, and never waits without a bound. When the
 //! connection breaks, everybody is woken.
@@ -31,13 +34,25 @@ impl fmt::Debug for Bell {
     }
 }
 
+/// Whom a message wakes in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wakes {
+    /// One of those who listen to the channel.
+    One,
+    /// All of them.
+    All,
+}
+
 enum Wish {
     Listen {
         channel: String,
+        wakes: Wakes,
         reply: oneshot::Sender<Listener>,
     },
     Leave {
         channel: String,
+        /// Whether somebody else is to be woken instead.
+        hand_on: bool,
     },
 }
 
@@ -46,10 +61,17 @@ pub(super) struct Listener {
     channel: String,
     /// There until it is dropped.
     heard: Option<Arc<Notify>>,
+    /// Whether it got what it waited for.
+    content: bool,
     wishes: mpsc::UnboundedSender<Wish>,
 }
 
 impl Listener {
+    /// Ends the subscription of somebody who got what it waited for.
+    pub(super) fn content(mut self) {
+        self.content = true;
+    }
+
     /// Returns when something was said since the last call.
     pub(super) async fn heard(&self) {
         if let Some(heard) = &self.heard {
@@ -63,7 +85,8 @@ impl Drop for Listener {
         // Gone before the room is told, which counts those who are left.
         self.heard = None;
         let channel = std::mem::take(&mut self.channel);
-        let _ = self.wishes.send(Wish::Leave { channel });
+        let hand_on = !self.content;
+        let _ = self.wishes.send(Wish::Leave { channel, hand_on });
     }
 }
 
@@ -82,16 +105,70 @@ impl Bell {
     }
 
     /// Listens to a channel; returns when the subscription stands, nothing if it cannot be had.
-    pub(super) async fn listen(&self, channel: &str) -> Option<Listener> {
+    pub(super) async fn listen(&self, channel: &str, wakes: Wakes) -> Option<Listener> {
         let (reply, answer) = oneshot::channel();
-        let channel = channel.to_owned();
-        self.wishes.send(Wish::Listen { channel, reply }).ok()?;
+        let listen = Wish::Listen {
+            channel: channel.to_owned(),
+            wakes,
+            reply,
+        };
+        self.wishes.send(listen).ok()?;
         answer.await.ok()
     }
 }
 
-/// Those who listen to one channel: each has a notice of their own, so that no message is missed.
-type Room = Vec<Arc<Notify>>;
+/// Those who listen to one channel.
+enum Room {
+    /// They share one notice: it wakes one of them, and waits for one who is just about to listen.
+    One(Arc<Notify>),
+    /// Each has a notice of their own, so that nobody misses a message.
+    All(Vec<Arc<Notify>>),
+}
+
+impl Room {
+    fn new(wakes: Wakes) -> Self {
+        match wakes {
+            Wakes::One => Self::One(Arc::default()),
+            Wakes::All => Self::All(Vec::new()),
+        }
+    }
+
+    fn enter(&mut self) -> Arc<Notify> {
+        match self {
+            Self::One(notice) => Arc::clone(notice),
+            Self::All(notices) => {
+                let notice = Arc::new(Notify::new());
+                notices.push(Arc::clone(&notice));
+                notice
+            }
+        }
+    }
+
+    /// Whether nobody is left.
+    fn leave(&mut self) -> bool {
+        match self {
+            Self::One(notice) => Arc::strong_count(notice) == 1,
+            Self::All(notices) => {
+                notices.retain(|notice| Arc::strong_count(notice) > 1);
+                notices.is_empty()
+            }
+        }
+    }
+
+    fn ring(&self) {
+        match self {
+            Self::One(notice) => notice.notify_one(),
+            Self::All(notices) => notices.iter().for_each(|notice| notice.notify_one()),
+        }
+    }
+
+    fn wake_everybody(&self) {
+        if let Self::One(notice) = self {
+            notice.notify_waiters();
+        }
+        self.ring();
+    }
+}
 
 struct Ringer {
     client: Client,
@@ -134,10 +211,7 @@ impl Ringer {
     }
 
     fn wake_everybody(&self) {
-        self.rooms
-            .values()
-            .flatten()
-            .for_each(|one| one.notify_one());
+        self.rooms.values().for_each(Room::wake_everybody);
     }
 
     /// Serves until the connection breaks; true if there is nothing more to do.
@@ -165,8 +239,9 @@ impl Ringer {
             tokio::select! {
                 message = stream.next() => match message {
                     Some(message) => {
-                        let room = self.rooms.get(message.get_channel_name());
-                        room.into_iter().flatten().for_each(|one| one.notify_one());
+                        if let Some(room) = self.rooms.get(message.get_channel_name()) {
+                            room.ring();
+                        }
                     }
                     None => return false,
                 },
@@ -183,33 +258,36 @@ impl Ringer {
 
     async fn fulfil(&mut self, wish: Wish, sink: &mut PubSubSink) -> Result<(), redis::RedisError> {
         match wish {
-            Wish::Listen { channel, reply } => {
+            Wish::Listen {
+                channel,
+                wakes,
+                reply,
+            } => {
                 if !self.rooms.contains_key(&channel) {
                     sink.subscribe(&channel).await?;
                 }
                 let Some(wishes) = self.wishes.upgrade() else {
                     return Ok(());
                 };
-                let heard = Arc::new(Notify::new());
-                self.rooms
-                    .entry(channel.clone())
-                    .or_default()
-                    .push(Arc::clone(&heard));
+                let room = self.rooms.entry(channel.clone());
+                let heard = room.or_insert_with(|| Room::new(wakes)).enter();
                 // Whoever gave up meanwhile drops the listener, which leaves the room.
                 let _ = reply.send(Listener {
                     channel,
                     heard: Some(heard),
+                    content: false,
                     wishes,
                 });
             }
-            Wish::Leave { channel } => {
+            Wish::Leave { channel, hand_on } => {
                 let Some(room) = self.rooms.get_mut(&channel) else {
                     return Ok(());
                 };
-                room.retain(|one| Arc::strong_count(one) > 1);
-                if room.is_empty() {
+                if room.leave() {
                     self.rooms.remove(&channel);
                     sink.unsubscribe(&channel).await?;
+                } else if hand_on {
+                    room.ring();
                 }
             }
         }

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::bell::Listener;
+use super::bell::{Listener, Wakes};
 use super::{ACQUIRE_FENCED, Connection, EXTEND, RELEASE, Server, companion, ms};
 use crate::lock::{Ask, Error, Protocol, Tried};
 
@@ -88,9 +88,15 @@ impl<C: Connection> Protocol for Exclusive<C> {
         Ok(Tried::Busy { retry_within })
     }
 
+    fn granted(&self, session: &mut Session) {
+        if let Some(listener) = session.listener.take() {
+            listener.content();
+        }
+    }
+
     async fn wait(&self, session: &mut Session, at_most: Duration) {
         self.server
-            .listen(&mut session.listener, &self.channel, at_most)
+            .listen(&mut session.listener, &self.channel, Wakes::One, at_most)
             .await;
     }
 

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::bell::Listener;
+use super::bell::{Listener, Wakes};
 use super::{Connection, EXTEND, FAIR_ACQUIRE, FAIR_RELEASE, Server, companion, ms};
 use crate::lock::{Ask, Error, Protocol, Tried};
 
@@ -77,10 +77,16 @@ impl<C: Connection> Protocol for Fair<C> {
         })
     }
 
+    fn granted(&self, session: &mut Session) {
+        if let Some(listener) = session.listener.take() {
+            listener.content();
+        }
+    }
+
     async fn wait(&self, session: &mut Session, at_most: Duration) {
         let channel = format!("{}{}", self.channels, session.ask.token);
         self.server
-            .listen(&mut session.listener, &channel, at_most)
+            .listen(&mut session.listener, &channel, Wakes::One, at_most)
             .await;
     }
 

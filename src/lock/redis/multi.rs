@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::bell::Listener;
+use super::bell::{Listener, Wakes};
 use super::{Connection, MULTI_ACQUIRE, MULTI_EXTEND, MULTI_RELEASE, Server, companion, ms};
 use crate::lock::{Ask, Error, Protocol, Tried};
 
@@ -66,6 +66,12 @@ impl<C: Connection> Protocol for Multi<C> {
     }
 
     /// Listens to the first name; a release of another one is found out by looking again.
+    fn granted(&self, session: &mut Session) {
+        if let Some(listener) = session.listener.take() {
+            listener.content();
+        }
+    }
+
     async fn wait(&self, session: &mut Session, at_most: Duration) {
         let channel = &self.channels[0];
         let at_most = match self.channels.len() {
@@ -73,7 +79,7 @@ impl<C: Connection> Protocol for Multi<C> {
             _ => at_most.min(Duration::from_millis(50)),
         };
         self.server
-            .listen(&mut session.listener, channel, at_most)
+            .listen(&mut session.listener, channel, Wakes::One, at_most)
             .await;
     }
 

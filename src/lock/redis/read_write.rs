@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::bell::Listener;
+use super::bell::{Listener, Wakes};
 use super::fair::WAITER_LEASE;
 use super::{
     Connection, EXCLUSIVE_ACQUIRE, READ_WRITE_EXTEND, READ_WRITE_RELEASE, SHARED_ACQUIRE, Server,
@@ -86,9 +86,15 @@ impl<C: Connection> Protocol for ReadWrite<C> {
         })
     }
 
+    fn granted(&self, session: &mut Session) {
+        if let Some(listener) = session.listener.take() {
+            listener.content();
+        }
+    }
+
     async fn wait(&self, session: &mut Session, at_most: Duration) {
         self.server
-            .listen(&mut session.listener, &self.channel, at_most)
+            .listen(&mut session.listener, &self.channel, Wakes::All, at_most)
             .await;
     }
 

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::bell::Listener;
+use super::bell::{Listener, Wakes};
 use super::{
     Connection, REENTRANT_ACQUIRE, REENTRANT_EXTEND, REENTRANT_RELEASE, Server, companion, ms,
 };
@@ -65,9 +65,15 @@ impl<C: Connection> Protocol for Reentrant<C> {
         })
     }
 
+    fn granted(&self, session: &mut Session) {
+        if let Some(listener) = session.listener.take() {
+            listener.content();
+        }
+    }
+
     async fn wait(&self, session: &mut Session, at_most: Duration) {
         self.server
-            .listen(&mut session.listener, &self.channel, at_most)
+            .listen(&mut session.listener, &self.channel, Wakes::One, at_most)
             .await;
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, ScriptInvocation, ServerErrorKind};
 
-use super::bell::{Bell, Listener};
+use super::bell::{Bell, Listener, Wakes};
 use crate::env::Env;
 use crate::lock::Error;
 
@@ -89,6 +89,7 @@ impl<C: Connection> Server<C> {
         &self,
         listener: &mut Option<Listener>,
         channel: &str,
+        wakes: Wakes,
         at_most: Duration,
     ) {
         let Some(bell) = &self.bell else {
@@ -99,7 +100,8 @@ impl<C: Connection> Server<C> {
                 let _ = tokio::time::timeout(at_most, listener.heard()).await;
             }
             None => {
-                let subscribed = tokio::time::timeout(self.timeout, bell.listen(channel)).await;
+                let subscribed =
+                    tokio::time::timeout(self.timeout, bell.listen(channel, wakes)).await;
                 match subscribed {
                     Ok(Some(subscribed)) => *listener = Some(subscribed),
                     // No subscription: looking again is what is left.

@@ -193,3 +193,35 @@ async fn a_server_that_restarts_empty_has_forgotten_the_lock_and_the_holder_is_t
     assert_eq!(guard.extend(TIMEOUT).await, Extended::NotMine);
     assert!(guard.is_lost());
 }
+
+/// One of those who wait is woken. If just that one gives up, the next one is.
+#[tokio::test]
+async fn a_wake_up_is_not_lost_with_the_waiter_who_got_it() {
+    let redis = RedisServer::start(&RedisOptions::default()).await.unwrap();
+    let env = Env::default();
+    let locks = RedisLocks::new(server(&redis, &env).await, env.clone());
+    // Long before the second after which everybody looks again.
+    let soon = Duration::from_millis(600);
+    for kind in [Kind::TokenLua, Kind::Reentrant, Kind::Fair] {
+        let lock = locks.lock(kind, kind.name(), terms()).unwrap();
+        for _ in 0..20 {
+            let guard = lock
+                .acquire(OwnerId::random(), TIMEOUT)
+                .await
+                .unwrap()
+                .unwrap();
+            let wait = || {
+                let lock = lock.clone();
+                tokio::spawn(async move { lock.acquire(OwnerId::random(), TIMEOUT).await })
+            };
+            let gives_up = wait();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let stays = wait();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            gives_up.abort();
+            guard.release().await;
+            let next = tokio::time::timeout(soon, stays).await;
+            assert!(next.is_ok(), "{kind}: nobody was woken");
+        }
+    }
+}
