@@ -225,3 +225,29 @@ async fn a_wake_up_is_not_lost_with_the_waiter_who_got_it() {
         }
     }
 }
+
+/// The lock is free, and nobody has told the one who is first in the queue: it is still the first.
+#[tokio::test]
+async fn a_newcomer_does_not_pass_those_who_wait_for_a_fair_lock() {
+    let redis = RedisServer::start(&RedisOptions::default()).await.unwrap();
+    let env = Env::default();
+    let locks = RedisLocks::new(server(&redis, &env).await, env.clone());
+    let lock = locks.lock(Kind::Fair, "goods", terms()).unwrap();
+    let mut connection = redis.connection().await.unwrap();
+    let holder = lock.try_acquire(OwnerId::random()).await.unwrap().unwrap();
+    let waiting = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire(OwnerId::random(), TIMEOUT).await }
+    });
+    loadtest::servers::eventually("a place in the queue", async || {
+        let queued: u32 = connection.clone().zcard("{goods}:queue").await.ok()?;
+        (queued == 1).then_some(())
+    })
+    .await
+    .unwrap();
+    let () = connection.del("goods").await.unwrap();
+    let newcomer = lock.try_acquire(OwnerId::random()).await.unwrap();
+    assert!(newcomer.is_none(), "it has jumped the queue");
+    assert!(waiting.await.unwrap().unwrap().is_some());
+    drop(holder);
+}
