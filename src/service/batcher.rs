@@ -1,7 +1,7 @@
 //! The first natural batcher: purchases of one sale on their way to Redis.
 //!
-//! There is no timer. While one call is under way, arrivals queue; when it returns, the queue leaves as
-//! the next call. A lone purchase is a call of its own. One call serves all segments, so that its cost,
+//! While one call is under way, arrivals queue; when it returns, and the ledger has taken up what it admitted
+//! or takes too long, the queue leaves as the next call. A lone purchase is a call of its own. One call serves all segments, so that its cost,
 //! which hardly depends on what is in it, does not grow with their number.
 
 use std::sync::Arc;

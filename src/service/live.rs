@@ -234,7 +234,9 @@ impl LiveSale {
 
     /// Queues journal entries for deletion.
     pub(super) fn settle(&self, settled: Vec<Settled>) {
-        let _ = self.settler.send(settled);
+        if !settled.is_empty() {
+            let _ = self.settler.send(settled);
+        }
     }
 
     /// Whether this instance is committing this journal entry.

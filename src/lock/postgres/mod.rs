@@ -77,15 +77,23 @@ impl PostgresLocks {
                 Lock::new(kind, name, terms, env, protocol)
             }
             Kind::RowLock => {
-                let protocol = row_lock::RowLock::new(self.options.clone(), timeout, name);
+                let protocol = self.of_connection(row_lock::RowLock::new(name));
                 Lock::new(kind, name, terms, env, protocol)
             }
             Kind::Advisory => {
-                let protocol = advisory::Advisory::new(self.options.clone(), timeout, name);
+                let protocol = self.of_connection(advisory::Advisory::new(name));
                 Lock::new(kind, name, terms, env, protocol)
             }
             _ => return Err(Error::Unsupported(kind, "live in PostgreSQL")),
         })
+    }
+
+    fn of_connection<W>(&self, way: W) -> held::OfConnection<W> {
+        held::OfConnection {
+            options: self.options.clone(),
+            timeout: self.timeout,
+            way,
+        }
     }
 }
 

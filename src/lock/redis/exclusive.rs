@@ -7,7 +7,8 @@
 
 use std::time::Duration;
 
-use super::bell::{Listener, Wakes};
+use super::bell::Wakes;
+use super::session::{Session, tried};
 use super::{ACQUIRE_FENCED, Connection, EXTEND, RELEASE, Server, companion, ms};
 use crate::lock::{Ask, Error, Protocol, Tried};
 
@@ -17,11 +18,6 @@ pub(super) struct Exclusive<C> {
     key: String,
     fence: Option<String>,
     channel: String,
-}
-
-pub(super) struct Session {
-    ask: Ask,
-    listener: Option<Listener>,
 }
 
 impl<C: Connection> Exclusive<C> {
@@ -39,16 +35,7 @@ impl<C: Connection> Exclusive<C> {
         call.key(fence)
             .arg(ask.token.to_string())
             .arg(ms(ask.lease));
-        let (held, number): (i64, i64) = self.server.script(&call).await?;
-        let number = u64::try_from(number).unwrap_or_default();
-        Ok(match held {
-            1 => Tried::Granted {
-                fence: Some(number),
-            },
-            _ => Tried::Busy {
-                retry_within: Some(Duration::from_millis(number)),
-            },
-        })
+        Ok(tried(self.server.script(&call).await?))
     }
 }
 
@@ -56,10 +43,7 @@ impl<C: Connection> Protocol for Exclusive<C> {
     type Session = Session;
 
     fn session(&self, ask: Ask) -> Session {
-        Session {
-            ask,
-            listener: None,
-        }
+        Session::new(ask)
     }
 
     async fn try_acquire(&self, session: &mut Session) -> Result<Tried, Error> {
@@ -89,9 +73,7 @@ impl<C: Connection> Protocol for Exclusive<C> {
     }
 
     fn granted(&self, session: &mut Session) {
-        if let Some(listener) = session.listener.take() {
-            listener.content();
-        }
+        session.granted();
     }
 
     async fn wait(&self, session: &mut Session, at_most: Duration) {

@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-use super::bell::{Listener, Wakes};
+use super::bell::Wakes;
+use super::session::{Session, tried};
 use super::{Connection, EXTEND, FAIR_ACQUIRE, FAIR_RELEASE, Server, companion, ms};
 use crate::lock::{Ask, Error, Protocol, Tried};
 
@@ -23,12 +24,6 @@ pub(super) struct Fair<C> {
     numbers: String,
     /// Each waiter has a channel of its own: this and its token.
     channels: String,
-}
-
-pub(super) struct Session {
-    ask: Ask,
-    listener: Option<Listener>,
-    queued: bool,
 }
 
 impl<C: Connection> Fair<C> {
@@ -49,15 +44,11 @@ impl<C: Connection> Protocol for Fair<C> {
     type Session = Session;
 
     fn session(&self, ask: Ask) -> Session {
-        Session {
-            ask,
-            listener: None,
-            queued: false,
-        }
+        Session::new(ask)
     }
 
     async fn try_acquire(&self, session: &mut Session) -> Result<Tried, Error> {
-        session.queued = true;
+        session.asked = true;
         let ask = &session.ask;
         let mut call = FAIR_ACQUIRE.key(&self.key);
         call.key(&self.queue)
@@ -67,20 +58,11 @@ impl<C: Connection> Protocol for Fair<C> {
         call.arg(ask.token.to_string())
             .arg(ms(ask.lease))
             .arg(ms(WAITER_LEASE));
-        let (held, number): (i64, i64) = self.server.script(&call).await?;
-        let number = u64::try_from(number).ok();
-        Ok(match held {
-            1 => Tried::Granted { fence: number },
-            _ => Tried::Busy {
-                retry_within: number.map(Duration::from_millis),
-            },
-        })
+        Ok(tried(self.server.script(&call).await?))
     }
 
     fn granted(&self, session: &mut Session) {
-        if let Some(listener) = session.listener.take() {
-            listener.content();
-        }
+        session.granted();
     }
 
     async fn wait(&self, session: &mut Session, at_most: Duration) {
@@ -105,7 +87,7 @@ impl<C: Connection> Protocol for Fair<C> {
 
     /// A waiter leaves the queue, whatever its last try came to.
     async fn withdraw(&self, session: &mut Session, _uncertain: bool) -> Result<(), Error> {
-        if session.queued {
+        if session.asked {
             self.release(session).await?;
         }
         Ok(())

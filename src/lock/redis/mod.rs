@@ -9,6 +9,7 @@ mod read_write;
 mod redlock;
 mod reentrant;
 mod server;
+mod session;
 
 use std::time::Duration;
 

@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use super::bell::{Listener, Wakes};
+use super::bell::Wakes;
+use super::session::Session;
 use super::{Connection, MULTI_ACQUIRE, MULTI_EXTEND, MULTI_RELEASE, Server, companion, ms};
 use crate::lock::{Ask, Error, Protocol, Tried};
 
@@ -14,11 +15,6 @@ pub(super) struct Multi<C> {
     server: Server<C>,
     keys: Vec<String>,
     channels: Vec<String>,
-}
-
-pub(super) struct Session {
-    ask: Ask,
-    listener: Option<Listener>,
 }
 
 impl<C: Connection> Multi<C> {
@@ -46,10 +42,7 @@ impl<C: Connection> Protocol for Multi<C> {
     type Session = Session;
 
     fn session(&self, ask: Ask) -> Session {
-        Session {
-            ask,
-            listener: None,
-        }
+        Session::new(ask)
     }
 
     async fn try_acquire(&self, session: &mut Session) -> Result<Tried, Error> {
@@ -67,9 +60,7 @@ impl<C: Connection> Protocol for Multi<C> {
 
     /// Listens to the first name; a release of another one is found out by looking again.
     fn granted(&self, session: &mut Session) {
-        if let Some(listener) = session.listener.take() {
-            listener.content();
-        }
+        session.granted();
     }
 
     async fn wait(&self, session: &mut Session, at_most: Duration) {

@@ -7,8 +7,9 @@
 
 use std::time::Duration;
 
-use super::bell::{Listener, Wakes};
+use super::bell::Wakes;
 use super::fair::WAITER_LEASE;
+use super::session::{Session, tried};
 use super::{
     Connection, EXCLUSIVE_ACQUIRE, READ_WRITE_EXTEND, READ_WRITE_RELEASE, SHARED_ACQUIRE, Server,
     companion, ms,
@@ -23,12 +24,6 @@ pub(super) struct ReadWrite<C> {
     writers: String,
     fence: String,
     channel: String,
-}
-
-pub(super) struct Session {
-    ask: Ask,
-    listener: Option<Listener>,
-    asked: bool,
 }
 
 impl<C: Connection> ReadWrite<C> {
@@ -48,11 +43,7 @@ impl<C: Connection> Protocol for ReadWrite<C> {
     type Session = Session;
 
     fn session(&self, ask: Ask) -> Session {
-        Session {
-            ask,
-            listener: None,
-            asked: false,
-        }
+        Session::new(ask)
     }
 
     async fn try_acquire(&self, session: &mut Session) -> Result<Tried, Error> {
@@ -74,22 +65,11 @@ impl<C: Connection> Protocol for ReadWrite<C> {
         if exclusive {
             call.arg(ms(WAITER_LEASE));
         }
-        let (held, number): (i64, i64) = self.server.script(&call).await?;
-        let number = u64::try_from(number).ok();
-        Ok(match held {
-            1 => Tried::Granted {
-                fence: number.filter(|_| exclusive),
-            },
-            _ => Tried::Busy {
-                retry_within: number.map(Duration::from_millis),
-            },
-        })
+        Ok(tried(self.server.script(&call).await?))
     }
 
     fn granted(&self, session: &mut Session) {
-        if let Some(listener) = session.listener.take() {
-            listener.content();
-        }
+        session.granted();
     }
 
     async fn wait(&self, session: &mut Session, at_most: Duration) {

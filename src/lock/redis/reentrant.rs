@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-use super::bell::{Listener, Wakes};
+use super::bell::Wakes;
+use super::session::{Session, tried};
 use super::{
     Connection, REENTRANT_ACQUIRE, REENTRANT_EXTEND, REENTRANT_RELEASE, Server, companion, ms,
 };
@@ -18,11 +19,6 @@ pub(super) struct Reentrant<C> {
     key: String,
     fence: String,
     channel: String,
-}
-
-pub(super) struct Session {
-    ask: Ask,
-    listener: Option<Listener>,
 }
 
 impl<C: Connection> Reentrant<C> {
@@ -44,10 +40,7 @@ impl<C: Connection> Protocol for Reentrant<C> {
     type Session = Session;
 
     fn session(&self, ask: Ask) -> Session {
-        Session {
-            ask,
-            listener: None,
-        }
+        Session::new(ask)
     }
 
     async fn try_acquire(&self, session: &mut Session) -> Result<Tried, Error> {
@@ -55,20 +48,11 @@ impl<C: Connection> Protocol for Reentrant<C> {
         let mut call = REENTRANT_ACQUIRE.key(&self.key);
         call.key(&self.fence).arg(ask.owner.to_string());
         call.arg(ask.token.to_string()).arg(ms(ask.lease));
-        let (held, number): (i64, i64) = self.server.script(&call).await?;
-        let number = u64::try_from(number).ok();
-        Ok(match held {
-            1 => Tried::Granted { fence: number },
-            _ => Tried::Busy {
-                retry_within: number.map(Duration::from_millis),
-            },
-        })
+        Ok(tried(self.server.script(&call).await?))
     }
 
     fn granted(&self, session: &mut Session) {
-        if let Some(listener) = session.listener.take() {
-            listener.content();
-        }
+        session.granted();
     }
 
     async fn wait(&self, session: &mut Session, at_most: Duration) {

@@ -78,7 +78,7 @@ async fn a_lost_lock_ends_the_command_and_all_its_children() {
         "(trap 'echo child >> {0}; exit' TERM; echo began >> {0}; while :; do sleep 0.05; done) & wait",
         file.display()
     );
-    let flags = ["--lease-ms", "600"];
+    let flags = ["--lease-ms", "3000"];
     let child = stockade(&redis.url(), &flags, "goods", &["sh", "-c", &script])
         .spawn()
         .unwrap();
