@@ -1,24 +1,26 @@
 //! `stockade locks` and `stockade lock`: the catalogue, and a command that runs under a lock, as flock(1) does
 //! it on one machine.
 
+mod catalogue;
+mod server;
+
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{Misconfigured, Secret};
 use crate::env::Env;
-use crate::lock::postgres::PostgresLocks;
-use crate::lock::redis::{Bell, RedisLocks, Server, redlock};
-use crate::lock::{Error, Fencing, Guard, Kind, Lock, OwnerId, Released, Terms};
+use crate::lock::{Error, Guard, Kind, OwnerId, Released};
+
+pub use catalogue::{CatalogueConfig, Language, catalogue};
 
 /// The server of the lock does not answer (sysexits.h: `EX_UNAVAILABLE`).
 const EXIT_UNREACHABLE: u8 = 69;
@@ -89,77 +91,13 @@ pub struct LockConfig {
     pub command: Vec<OsString>,
 }
 
-/// A language of the catalogue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Language {
-    /// English.
-    En,
-    /// 中文.
-    Zh,
-}
-
-/// What `stockade locks` is told.
-#[derive(Debug, Clone, Args)]
-pub struct CatalogueConfig {
-    /// Language of the sentences.
-    #[arg(long, value_enum, default_value_t = Language::En)]
-    pub language: Language,
-}
-
-/// The catalogue of locks, as text.
-#[must_use]
-pub fn catalogue(config: &CatalogueConfig) -> String {
-    let english = config.language == Language::En;
-    let mut text = String::new();
-    for kind in Kind::ALL {
-        let entry = kind.entry();
-        let (promise, breaks) = match english {
-            true => (entry.promise.en, entry.breaks.en),
-            false => (entry.promise.zh, entry.breaks.zh),
-        };
-        let (promises, broken_by) = match english {
-            true => ("promises", "broken by"),
-            false => ("承诺", "弱点"),
-        };
-        let naive = match (entry.naive, english) {
-            (true, true) => " (naive on purpose)",
-            (true, false) => "（故意写错的示例）",
-            (false, _) => "",
-        };
-        text += &format!("{kind}{naive}\n");
-        text += &format!("  {promises}: {promise}\n  {broken_by}: {breaks}\n");
-        text += &format!("  {}\n  {}\n\n", abilities(*kind), entry.source);
-    }
-    text
-}
-
-fn abilities(kind: Kind) -> String {
-    let can = kind.capabilities();
-    let fenced = match can.fencing {
-        Fencing::None => "",
-        Fencing::WhileDataLives => "fenced while the data lives",
-        Fencing::Durable => "fenced for good",
-    };
-    let all = [
-        (can.reentrant, "reentrant"),
-        (can.fair, "fair"),
-        (can.shared, "shared"),
-        (!fenced.is_empty(), fenced),
-        (can.extends, "prolongs"),
-        (can.recovers, "lease"),
-        (can.survives_pause, "survives a pause"),
-    ];
-    let all: Vec<&str> = all.iter().filter(|one| one.0).map(|one| one.1).collect();
-    format!("[{}]", all.join(", "))
-}
-
 /// Runs the command under the lock: its exit status, or one that says why there is none.
 ///
 /// # Errors
 /// [`Misconfigured`] if the kind and the server do not fit.
 pub async fn run(config: &LockConfig) -> Result<ExitCode, Misconfigured> {
     let env = Env::default();
-    let acquired = match lock(config, &env).await {
+    let acquired = match server::lock(config, &env).await {
         Ok(lock) => {
             let wait = Duration::from_millis(config.wait_ms);
             lock.acquire(OwnerId::random(), wait).await
@@ -182,58 +120,6 @@ pub async fn run(config: &LockConfig) -> Result<ExitCode, Misconfigured> {
     // A release that is on its way behind somebody's back.
     env.stop(CALL_TIMEOUT * 2).await;
     Ok(status)
-}
-
-/// The lock that is asked for.
-async fn lock(config: &LockConfig, env: &Env) -> Result<Lock, Error> {
-    let terms = Terms {
-        lease: Duration::from_millis(config.lease_ms),
-        renewing: true,
-        hold_max: Duration::from_secs(config.hold_max_seconds),
-        ..Terms::default()
-    };
-    let (kind, name) = (config.kind, config.name.as_str());
-    let lock = match config.server.as_slice() {
-        servers if kind == Kind::Redlock => {
-            let mut masters = Vec::new();
-            for url in servers {
-                // One that is down now is one that does not answer.
-                if let Ok(master) = redis_server(url, env).await {
-                    masters.push(master);
-                }
-            }
-            if masters.len() <= servers.len() / 2 {
-                return Err(Error::Unreachable(
-                    "no majority of the masters answers".into(),
-                ));
-            }
-            redlock(masters, name, terms, env.clone())
-        }
-        [url] if url.expose().starts_with("postgres") => {
-            let locks = PostgresLocks::connect(url.expose(), CALL_TIMEOUT, env.clone()).await?;
-            locks.lock(kind, name, terms)?
-        }
-        [url] => {
-            let server = redis_server(url, env).await?;
-            RedisLocks::new(server, env.clone()).lock(kind, name, terms)?
-        }
-        _ => return Err(Error::Unsupported(kind, "live on several servers")),
-    };
-    match config.shared {
-        true => lock.shared(),
-        false => Ok(lock),
-    }
-}
-
-async fn redis_server(url: &Secret, env: &Env) -> Result<Server<ConnectionManager>, Error> {
-    let malformed = |error: redis::RedisError| Error::Refused(error.to_string());
-    let client = redis::Client::open(url.expose()).map_err(malformed)?;
-    let config = ConnectionManagerConfig::new()
-        .set_number_of_retries(1)
-        .set_connection_timeout(Some(CALL_TIMEOUT));
-    let connection = ConnectionManager::new_with_config(client.clone(), config).await;
-    let connection = connection.map_err(|error| Error::Unreachable(error.to_string()))?;
-    Ok(Server::new(connection, CALL_TIMEOUT).with_bell(Bell::start(client, env)))
 }
 
 /// Runs the command, and ends it if the lock is lost meanwhile.

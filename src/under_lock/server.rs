@@ -1,0 +1,64 @@
+//! The lock that is asked for, on the server that its URL names.
+
+use std::time::Duration;
+
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+
+use super::{CALL_TIMEOUT, LockConfig};
+use crate::config::Secret;
+use crate::env::Env;
+use crate::lock::postgres::PostgresLocks;
+use crate::lock::redis::{Bell, RedisLocks, Server, redlock};
+use crate::lock::{Error, Kind, Lock, Terms};
+
+/// The lock that is asked for.
+pub(super) async fn lock(config: &LockConfig, env: &Env) -> Result<Lock, Error> {
+    let terms = Terms {
+        lease: Duration::from_millis(config.lease_ms),
+        renewing: true,
+        hold_max: Duration::from_secs(config.hold_max_seconds),
+        ..Terms::default()
+    };
+    let (kind, name) = (config.kind, config.name.as_str());
+    let lock = match config.server.as_slice() {
+        servers if kind == Kind::Redlock => {
+            let mut masters = Vec::new();
+            for url in servers {
+                // One that is down now is one that does not answer.
+                if let Ok(master) = redis_server(url, env).await {
+                    masters.push(master);
+                }
+            }
+            if masters.len() <= servers.len() / 2 {
+                return Err(Error::Unreachable(
+                    "no majority of the masters answers".into(),
+                ));
+            }
+            redlock(masters, name, terms, env.clone())
+        }
+        [url] if url.expose().starts_with("postgres") => {
+            let locks = PostgresLocks::connect(url.expose(), CALL_TIMEOUT, env.clone()).await?;
+            locks.lock(kind, name, terms)?
+        }
+        [url] => {
+            let server = redis_server(url, env).await?;
+            RedisLocks::new(server, env.clone()).lock(kind, name, terms)?
+        }
+        _ => return Err(Error::Unsupported(kind, "live on several servers")),
+    };
+    match config.shared {
+        true => lock.shared(),
+        false => Ok(lock),
+    }
+}
+
+async fn redis_server(url: &Secret, env: &Env) -> Result<Server<ConnectionManager>, Error> {
+    let malformed = |error: redis::RedisError| Error::Refused(error.to_string());
+    let client = redis::Client::open(url.expose()).map_err(malformed)?;
+    let config = ConnectionManagerConfig::new()
+        .set_number_of_retries(1)
+        .set_connection_timeout(Some(CALL_TIMEOUT));
+    let connection = ConnectionManager::new_with_config(client.clone(), config).await;
+    let connection = connection.map_err(|error| Error::Unreachable(error.to_string()))?;
+    Ok(Server::new(connection, CALL_TIMEOUT).with_bell(Bell::start(client, env)))
+}
