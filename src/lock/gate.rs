@@ -1,4 +1,4 @@
-//! A gate in front of a server: nothing passes without a permit.
+//! A gate in front of a server, Redis or a database: nothing passes without a permit.
 //!
 //! Whoever holds the other end sees each command of a client before it is sent, and decides when it goes and
 //! whether its answer comes back. With it a test writes a schedule down, step by step, without sleeping.
@@ -9,12 +9,16 @@ use redis::aio::ConnectionLike;
 use redis::{Arg, Cmd, Pipeline, RedisFuture, Value};
 use tokio::sync::{mpsc, oneshot};
 
-/// The client's side: a connection whose commands wait for a permit.
+/// The client's side: a connection to Redis whose commands wait for a permit.
 #[derive(Clone)]
 pub struct Gate<C> {
     inner: C,
-    steps: mpsc::UnboundedSender<Step>,
+    turnstile: Turnstile,
 }
+
+/// Where each call of a client waits for its permit.
+#[derive(Debug, Clone)]
+pub(super) struct Turnstile(mpsc::UnboundedSender<Step>);
 
 /// The other side: the commands of a client, in order.
 #[derive(Debug)]
@@ -48,8 +52,41 @@ impl<C> Gate<C> {
     /// Puts a gate in front of a connection.
     #[must_use]
     pub fn new(inner: C) -> (Self, Steps) {
+        let (turnstile, steps) = Turnstile::new();
+        (Self { inner, turnstile }, steps)
+    }
+}
+
+impl Turnstile {
+    pub(super) fn new() -> (Self, Steps) {
         let (steps, queue) = mpsc::unbounded_channel();
-        (Self { inner, steps }, Steps { queue })
+        (Self(steps), Steps { queue })
+    }
+
+    /// Makes the call when it is permitted, and hands on its answer unless that is to be lost.
+    pub(super) async fn pass<T: fmt::Debug>(
+        &self,
+        command: String,
+        call: impl Future<Output = T>,
+    ) -> T {
+        let (permit, permitted) = oneshot::channel();
+        let (done, answered) = oneshot::channel();
+        let step = Step {
+            command,
+            permit,
+            done: answered,
+        };
+        // A gate that nobody watches any more lets nothing through: its client is dead.
+        let _ = self.0.send(step);
+        let Ok(permit) = permitted.await else {
+            return std::future::pending().await;
+        };
+        let answer = call.await;
+        let _ = done.send(format!("{answer:?}"));
+        match permit {
+            Permit::Run => answer,
+            Permit::LoseAnswer => std::future::pending().await,
+        }
     }
 }
 
@@ -91,26 +128,8 @@ fn words(command: &Cmd) -> String {
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> ConnectionLike for Gate<C> {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
-        Box::pin(async move {
-            let (permit, permitted) = oneshot::channel();
-            let (done, answered) = oneshot::channel();
-            let step = Step {
-                command: words(command),
-                permit,
-                done: answered,
-            };
-            // A gate that nobody watches any more lets nothing through: its client is dead.
-            let _ = self.steps.send(step);
-            let Ok(permit) = permitted.await else {
-                return std::future::pending().await;
-            };
-            let answer = self.inner.req_packed_command(command).await;
-            let _ = done.send(format!("{answer:?}"));
-            match permit {
-                Permit::Run => answer,
-                Permit::LoseAnswer => std::future::pending().await,
-            }
-        })
+        let Self { inner, turnstile } = self;
+        Box::pin(turnstile.pass(words(command), inner.req_packed_command(command)))
     }
 
     fn req_packed_commands<'a>(

@@ -21,10 +21,13 @@ pub mod gate;
 mod guard;
 mod in_process;
 mod keeper;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 pub mod postgres;
 mod protocol;
 pub mod redis;
 pub mod resource;
+mod sql;
 
 pub use catalogue::{Capabilities, Entry, Fencing, Kind, Sentence, UnknownKind};
 pub use error::Error;

@@ -6,7 +6,7 @@
 use sqlx::PgPool;
 
 use super::redis::{Connection, FENCED_READ, FENCED_WRITE, Server};
-use super::{Error, postgres};
+use super::{Error, sql};
 
 /// The fence is smaller than one that the resource has seen: whoever holds it has lost the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -99,10 +99,7 @@ impl PostgresValue {
         let read = sqlx::query_as::<_, (i64, String)>(READ)
             .bind(&self.name)
             .bind(number(fence));
-        let (seen, value) = read
-            .fetch_one(&self.pool)
-            .await
-            .map_err(|e| postgres::why(&e))?;
+        let (seen, value) = read.fetch_one(&self.pool).await.map_err(|e| sql::why(&e))?;
         Ok(fresh(fence, seen).map(|()| value))
     }
 
@@ -116,7 +113,7 @@ impl PostgresValue {
         let seen = write
             .fetch_one(&self.pool)
             .await
-            .map_err(|e| postgres::why(&e))?;
+            .map_err(|e| sql::why(&e))?;
         Ok(fresh(fence, seen))
     }
 }

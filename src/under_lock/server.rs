@@ -7,6 +7,8 @@ use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use super::{CALL_TIMEOUT, LockConfig};
 use crate::config::Secret;
 use crate::env::Env;
+#[cfg(feature = "mysql")]
+use crate::lock::mysql::MysqlLocks;
 use crate::lock::postgres::PostgresLocks;
 use crate::lock::redis::{Bell, RedisLocks, Server, redlock};
 use crate::lock::{Error, Kind, Lock, Terms};
@@ -40,6 +42,13 @@ pub(super) async fn lock(config: &LockConfig, env: &Env) -> Result<Lock, Error> 
             let locks = PostgresLocks::connect(url.expose(), CALL_TIMEOUT, env.clone()).await?;
             locks.lock(kind, name, terms)?
         }
+        #[cfg(feature = "mysql")]
+        [url] if is_mysql(url.expose()) => {
+            let locks = MysqlLocks::connect(url.expose(), CALL_TIMEOUT, env.clone()).await?;
+            locks.lock(kind, name, terms)?
+        }
+        #[cfg(not(feature = "mysql"))]
+        [url] if is_mysql(url.expose()) => return Err(not_built("mysql")),
         [url] => {
             let server = redis_server(url, env).await?;
             RedisLocks::new(server, env.clone()).lock(kind, name, terms)?
@@ -50,6 +59,17 @@ pub(super) async fn lock(config: &LockConfig, env: &Env) -> Result<Lock, Error> 
         true => lock.shared(),
         false => Ok(lock),
     }
+}
+
+fn is_mysql(url: &str) -> bool {
+    url.starts_with("mysql:") || url.starts_with("mariadb:")
+}
+
+#[cfg(not(feature = "mysql"))]
+fn not_built(feature: &str) -> Error {
+    Error::Refused(format!(
+        "built without it: `cargo build --features {feature}`"
+    ))
 }
 
 async fn redis_server(url: &Secret, env: &Env) -> Result<Server<ConnectionManager>, Error> {

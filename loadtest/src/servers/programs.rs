@@ -33,6 +33,21 @@ pub(super) fn redis_check_aof() -> Result<PathBuf> {
     in_path("redis-check-aof").context("redis-check-aof is not in PATH; it comes with redis-server")
 }
 
+/// The path of a program of MariaDB's.
+///
+/// # Errors
+/// Says in one line what to install.
+pub(super) fn mariadb(program: &str) -> Result<PathBuf> {
+    let administrators = Path::new("/usr/sbin").join(program);
+    let found = in_path(program).or_else(|| administrators.is_file().then_some(administrators));
+    found.with_context(|| {
+        format!(
+            "{program} is not in PATH; install it with `apt-get install mariadb-server` (Debian, \
+             Ubuntu) or `brew install mariadb` (macOS)"
+        )
+    })
+}
+
 /// The directory that holds `initdb`, `postgres` and `psql`.
 ///
 /// Debian keeps them out of `PATH`, one directory for each version; the newest wins. A link in

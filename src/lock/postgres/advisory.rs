@@ -4,14 +4,12 @@
 //! pool, or a proxy that shares connections between transactions, lock and unlock may reach different sessions
 //! (<https://github.com/pgbouncer/pgbouncer/issues/102>).
 
-use std::time::Duration;
-
 use sha2::{Digest as _, Sha256};
 use sqlx::PgConnection;
 
-use super::held::Way;
-use super::within;
 use crate::lock::Error;
+use crate::lock::sql::Calls;
+use crate::lock::sql::held::Way;
 
 #[derive(Debug)]
 pub(super) struct Advisory {
@@ -33,25 +31,27 @@ impl Advisory {
         &self,
         statement: &'static str,
         connection: &mut PgConnection,
-        timeout: Duration,
+        calls: &Calls,
     ) -> Result<bool, Error> {
         let answer = sqlx::query_scalar::<_, bool>(statement).bind(self.number);
-        within(timeout, answer.fetch_one(connection)).await
+        calls.run(statement, answer.fetch_one(connection)).await
     }
 }
 
 impl Way for Advisory {
-    async fn lock(&self, connection: &mut PgConnection, timeout: Duration) -> Result<bool, Error> {
-        self.ask("select pg_try_advisory_lock($1)", connection, timeout)
+    type Connection = PgConnection;
+
+    async fn lock(&self, connection: &mut PgConnection, calls: &Calls) -> Result<bool, Error> {
+        self.ask("select pg_try_advisory_lock($1)", connection, calls)
             .await
     }
 
-    async fn unlock(
-        &self,
-        connection: &mut PgConnection,
-        timeout: Duration,
-    ) -> Result<bool, Error> {
-        self.ask("select pg_advisory_unlock($1)", connection, timeout)
+    async fn number(&self, connection: &mut PgConnection, calls: &Calls) -> Result<u64, Error> {
+        super::number(connection, calls).await
+    }
+
+    async fn unlock(&self, connection: &mut PgConnection, calls: &Calls) -> Result<bool, Error> {
+        self.ask("select pg_advisory_unlock($1)", connection, calls)
             .await
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sqlx::PgPool;
 
-use super::{LOOK_AGAIN, ms, within};
+use crate::lock::sql::{Calls, LOOK_AGAIN, ms};
 use crate::lock::{Ask, Error, Protocol, Tried};
 
 /// Takes a lock whose lease has ended, or says again to its holder that it holds it.
@@ -32,15 +32,15 @@ const RELEASE: &str = "
 #[derive(Debug)]
 pub(super) struct LeaseRow {
     pool: PgPool,
-    timeout: Duration,
+    calls: Calls,
     name: String,
 }
 
 impl LeaseRow {
-    pub(super) fn new(pool: PgPool, timeout: Duration, name: &str) -> Self {
+    pub(super) fn new(pool: PgPool, calls: Calls, name: &str) -> Self {
         Self {
             pool,
-            timeout,
+            calls,
             name: name.to_owned(),
         }
     }
@@ -58,7 +58,10 @@ impl Protocol for LeaseRow {
             .bind(&self.name)
             .bind(ask.token.to_string())
             .bind(ms(ask.lease));
-        let fence = within(self.timeout, take.fetch_optional(&self.pool)).await?;
+        let fence = self
+            .calls
+            .run(TAKE, take.fetch_optional(&self.pool))
+            .await?;
         Ok(match fence {
             Some(fence) => Tried::Granted {
                 fence: u64::try_from(fence).ok(),
@@ -78,7 +81,7 @@ impl Protocol for LeaseRow {
             .bind(&self.name)
             .bind(ask.token.to_string())
             .bind(ms(lease));
-        let done = within(self.timeout, extend.execute(&self.pool)).await?;
+        let done = self.calls.run(EXTEND, extend.execute(&self.pool)).await?;
         Ok(done.rows_affected() == 1)
     }
 
@@ -86,7 +89,7 @@ impl Protocol for LeaseRow {
         let release = sqlx::query(RELEASE)
             .bind(&self.name)
             .bind(ask.token.to_string());
-        let done = within(self.timeout, release.execute(&self.pool)).await?;
+        let done = self.calls.run(RELEASE, release.execute(&self.pool)).await?;
         Ok(done.rows_affected() == 1)
     }
 }

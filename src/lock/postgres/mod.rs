@@ -1,22 +1,21 @@
 //! Locks in PostgreSQL: rows, a lease in a row, and advisory locks.
 
 mod advisory;
-mod held;
 mod lease_row;
 mod row_lock;
 mod unique_row;
 
 use std::time::Duration;
 
-use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{PgConnection, PgPool};
 
+use super::gate::Steps;
 use super::resource::PostgresValue;
+use super::sql::held::{OfConnection, Way};
+use super::sql::{Calls, why};
 use super::{Error, Kind, Lock, Terms};
 use crate::env::Env;
-
-/// Whoever waits looks again after this long: the database wakes nobody.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// The locks of one PostgreSQL database.
 ///
@@ -26,7 +25,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 pub struct PostgresLocks {
     pool: PgPool,
     options: PgConnectOptions,
-    timeout: Duration,
+    calls: Calls,
     env: Env,
 }
 
@@ -47,12 +46,24 @@ impl PostgresLocks {
         let locks = Self {
             pool,
             options,
-            timeout,
+            calls: Calls::new(timeout),
             env,
         };
-        let schema = sqlx::raw_sql(include_str!("schema.sql")).execute(&locks.pool);
-        within(timeout, schema).await?;
+        let schema = include_str!("schema.sql");
+        let making = sqlx::raw_sql(schema).execute(&locks.pool);
+        locks.calls.run(schema, making).await?;
         Ok(locks)
+    }
+
+    /// The same locks as another client has them, each statement of which waits for a permit.
+    #[must_use]
+    pub fn gated(&self) -> (Self, Steps) {
+        let (calls, steps) = self.calls.gated();
+        let gated = Self {
+            calls,
+            ..self.clone()
+        };
+        (gated, steps)
     }
 
     /// A value that only the latest holder of a lock can change.
@@ -66,14 +77,14 @@ impl PostgresLocks {
     /// # Errors
     /// [`Error::Unsupported`] if the kind is not one of PostgreSQL.
     pub fn lock(&self, kind: Kind, name: &str, terms: Terms) -> Result<Lock, Error> {
-        let (pool, env, timeout) = (self.pool.clone(), self.env.clone(), self.timeout);
+        let (pool, env, calls) = (self.pool.clone(), self.env.clone(), self.calls.clone());
         Ok(match kind {
             Kind::LeaseRow => {
-                let protocol = lease_row::LeaseRow::new(pool, timeout, name);
+                let protocol = lease_row::LeaseRow::new(pool, calls, name);
                 Lock::new(kind, name, terms, env, protocol)
             }
             Kind::UniqueRow => {
-                let protocol = unique_row::UniqueRow::new(pool, timeout, name);
+                let protocol = unique_row::UniqueRow::new(pool, calls, name);
                 Lock::new(kind, name, terms, env, protocol)
             }
             Kind::RowLock => {
@@ -88,43 +99,15 @@ impl PostgresLocks {
         })
     }
 
-    fn of_connection<W>(&self, way: W) -> held::OfConnection<W> {
-        held::OfConnection {
-            options: self.options.clone(),
-            timeout: self.timeout,
-            way,
-        }
+    fn of_connection<W: Way<Connection = PgConnection>>(&self, way: W) -> OfConnection<W> {
+        OfConnection::new(self.options.clone(), self.calls.clone(), way)
     }
 }
 
-async fn within<T>(
-    timeout: Duration,
-    call: impl Future<Output = Result<T, sqlx::Error>>,
-) -> Result<T, Error> {
-    match tokio::time::timeout(timeout, call).await {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(why(&error)),
-        Err(_) => Err(Error::Unreachable(
-            "no answer from PostgreSQL in time".into(),
-        )),
-    }
-}
-
-/// What the server says by itself is final, but for its own end; the rest may pass.
-pub(super) fn why(error: &sqlx::Error) -> Error {
-    let final_word = error.as_database_error().is_some_and(|said| {
-        let code = said.code().unwrap_or_default();
-        // Connection exceptions, too many connections, operator's intervention.
-        !["08", "53", "57"]
-            .iter()
-            .any(|class| code.starts_with(class))
-    });
-    match final_word {
-        true => Error::Refused(error.to_string()),
-        false => Error::Unreachable(error.to_string()),
-    }
-}
-
-fn ms(time: Duration) -> i64 {
-    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+/// Draws a number of the sequence, which no rollback takes back.
+async fn number(connection: &mut PgConnection, calls: &Calls) -> Result<u64, Error> {
+    const NEXT: &str = "select nextval('stockade_lock_fence')";
+    let next = sqlx::query_scalar::<_, i64>(NEXT).fetch_one(connection);
+    let number = calls.run(NEXT, next).await?;
+    u64::try_from(number).map_err(|_| Error::Refused(format!("the fence is {number}")))
 }

@@ -3,16 +3,16 @@
 //! There is no lease: a holder that pauses keeps the lock, and one whose connection the server has given up
 //! cannot commit any more. What is written in the same transaction is fenced by that alone.
 
-use std::time::Duration;
-
 use sqlx::{Executor as _, PgConnection};
 
-use super::held::{Way, got};
-use super::within;
 use crate::lock::Error;
+use crate::lock::sql::held::Way;
+use crate::lock::sql::{Calls, why};
 
 const ROW: &str = "insert into stockade_lock_row (name) values ($1) on conflict do nothing";
 const LOCK: &str = "select true from stockade_lock_row where name = $1 for update nowait";
+/// The server's word for "somebody else has it".
+const LOCK_NOT_AVAILABLE: &str = "55P03";
 
 #[derive(Debug)]
 pub(super) struct RowLock {
@@ -28,27 +28,36 @@ impl RowLock {
 }
 
 impl Way for RowLock {
-    async fn lock(&self, connection: &mut PgConnection, timeout: Duration) -> Result<bool, Error> {
+    type Connection = PgConnection;
+
+    async fn lock(&self, connection: &mut PgConnection, calls: &Calls) -> Result<bool, Error> {
         let row = sqlx::query(ROW).bind(&self.name).execute(&mut *connection);
-        within(timeout, row).await?;
-        within(timeout, connection.execute("begin")).await?;
+        calls.run(ROW, row).await?;
+        calls.run("begin", connection.execute("begin")).await?;
         let lock = sqlx::query(LOCK).bind(&self.name).execute(&mut *connection);
-        let answer = tokio::time::timeout(timeout, lock).await;
-        let late = || Error::Unreachable("no answer from PostgreSQL in time".into());
-        let locked = got(answer.map_err(|_| late())?)?.is_some();
+        let locked = match calls.answer(LOCK, lock).await? {
+            Ok(_) => true,
+            Err(error) if is_taken(&error) => false,
+            Err(error) => return Err(why(&error)),
+        };
         if !locked {
-            within(timeout, connection.execute("rollback")).await?;
+            let rollback = connection.execute("rollback");
+            calls.run("rollback", rollback).await?;
         }
         Ok(locked)
     }
 
-    async fn unlock(
-        &self,
-        connection: &mut PgConnection,
-        timeout: Duration,
-    ) -> Result<bool, Error> {
-        within(timeout, connection.execute("commit"))
-            .await
-            .map(|_| true)
+    async fn number(&self, connection: &mut PgConnection, calls: &Calls) -> Result<u64, Error> {
+        super::number(connection, calls).await
     }
+
+    async fn unlock(&self, connection: &mut PgConnection, calls: &Calls) -> Result<bool, Error> {
+        let commit = connection.execute("commit");
+        calls.run("commit", commit).await.map(|_| true)
+    }
+}
+
+fn is_taken(error: &sqlx::Error) -> bool {
+    let said = error.as_database_error().and_then(|said| said.code());
+    said.as_deref() == Some(LOCK_NOT_AVAILABLE)
 }

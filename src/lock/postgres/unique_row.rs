@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sqlx::PgPool;
 
-use super::{LOOK_AGAIN, within};
+use crate::lock::sql::{Calls, LOOK_AGAIN};
 use crate::lock::{Ask, Error, Kind, Protocol, Tried};
 
 const INSERT: &str = "insert into stockade_lock_unique (name) values ($1) on conflict do nothing";
@@ -14,22 +14,25 @@ const DELETE: &str = "delete from stockade_lock_unique where name = $1";
 #[derive(Debug)]
 pub(super) struct UniqueRow {
     pool: PgPool,
-    timeout: Duration,
+    calls: Calls,
     name: String,
 }
 
 impl UniqueRow {
-    pub(super) fn new(pool: PgPool, timeout: Duration, name: &str) -> Self {
+    pub(super) fn new(pool: PgPool, calls: Calls, name: &str) -> Self {
         Self {
             pool,
-            timeout,
+            calls,
             name: name.to_owned(),
         }
     }
 
     async fn change(&self, statement: &'static str) -> Result<bool, Error> {
         let change = sqlx::query(statement).bind(&self.name);
-        let done = within(self.timeout, change.execute(&self.pool)).await?;
+        let done = self
+            .calls
+            .run(statement, change.execute(&self.pool))
+            .await?;
         Ok(done.rows_affected() == 1)
     }
 }

@@ -3,6 +3,7 @@
 mod command;
 mod faults;
 mod fencing;
+mod mysql;
 mod naive;
 mod postgres;
 mod redlock;

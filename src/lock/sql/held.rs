@@ -1,0 +1,169 @@
+//! Locks that last as long as a connection, which has nothing else to do.
+
+use std::fmt;
+use std::time::Duration;
+
+use sqlx::Connection;
+
+use super::{Calls, LOOK_AGAIN};
+use crate::lock::{Ask, Error, Protocol, Tried};
+
+/// How often a holder asks whether its connection, and so its lock, is still there.
+const HEARTBEAT: Duration = Duration::from_millis(500);
+
+/// A way to lock something for a connection.
+pub(in crate::lock) trait Way: Send + Sync + 'static {
+    /// The connection that locks.
+    type Connection: Connection + fmt::Debug;
+
+    /// Makes a fresh connection ready.
+    fn prepare(
+        &self,
+        _connection: &mut Self::Connection,
+        _calls: &Calls,
+    ) -> impl Future<Output = Result<(), Error>> + Send {
+        async { Ok(()) }
+    }
+
+    /// Locks it, if it is free.
+    fn lock(
+        &self,
+        connection: &mut Self::Connection,
+        calls: &Calls,
+    ) -> impl Future<Output = Result<bool, Error>> + Send;
+
+    /// Draws the number of an acquisition that has locked it; it stays drawn, whatever becomes of the
+    /// connection.
+    fn number(
+        &self,
+        connection: &mut Self::Connection,
+        calls: &Calls,
+    ) -> impl Future<Output = Result<u64, Error>> + Send;
+
+    /// Frees it; false if it was not locked.
+    fn unlock(
+        &self,
+        connection: &mut Self::Connection,
+        calls: &Calls,
+    ) -> impl Future<Output = Result<bool, Error>> + Send;
+}
+
+/// The connection of one acquisition. Closed or dropped, the server frees what it held.
+#[derive(Debug)]
+pub(in crate::lock) struct Held<C> {
+    connection: Option<C>,
+    /// The number of the acquisition, when it holds the lock.
+    fence: Option<u64>,
+}
+
+impl<C: Connection> Held<C> {
+    /// Closes the connection, and with it all that it holds.
+    async fn close(&mut self, calls: &Calls) {
+        self.fence = None;
+        if let Some(connection) = self.connection.take() {
+            let _ = calls.run("(disconnect)", connection.close()).await;
+        }
+    }
+}
+
+/// A lock of a connection; each acquisition opens one of its own and closes it.
+#[derive(Debug)]
+pub(in crate::lock) struct OfConnection<W: Way> {
+    options: <W::Connection as Connection>::Options,
+    calls: Calls,
+    way: W,
+}
+
+impl<W: Way> OfConnection<W> {
+    pub(in crate::lock) fn new(
+        options: <W::Connection as Connection>::Options,
+        calls: Calls,
+        way: W,
+    ) -> Self {
+        Self {
+            options,
+            calls,
+            way,
+        }
+    }
+
+    /// One try; after an error the connection may hold the lock, and must not be used again.
+    async fn lock(&self, held: &mut Held<W::Connection>) -> Result<(), Error> {
+        let calls = &self.calls;
+        let connection = match &mut held.connection {
+            Some(connection) => connection,
+            none => {
+                let opening = W::Connection::connect_with(&self.options);
+                let opened = none.insert(calls.run("(connect)", opening).await?);
+                self.way.prepare(opened, calls).await?;
+                opened
+            }
+        };
+        if self.way.lock(connection, calls).await? {
+            held.fence = Some(self.way.number(connection, calls).await?);
+        }
+        Ok(())
+    }
+}
+
+impl<W: Way> Protocol for OfConnection<W> {
+    type Session = Held<W::Connection>;
+    const LEASED: bool = false;
+
+    fn session(&self, _ask: Ask) -> Self::Session {
+        Held {
+            connection: None,
+            fence: None,
+        }
+    }
+
+    async fn try_acquire(&self, held: &mut Self::Session) -> Result<Tried, Error> {
+        if held.fence.is_none()
+            && let Err(error) = self.lock(held).await
+        {
+            held.close(&self.calls).await;
+            return Err(error);
+        }
+        Ok(match held.fence {
+            Some(fence) => Tried::Granted { fence: Some(fence) },
+            None => Tried::Busy {
+                retry_within: Some(LOOK_AGAIN),
+            },
+        })
+    }
+
+    async fn wait(&self, _held: &mut Self::Session, at_most: Duration) {
+        tokio::time::sleep(at_most.min(LOOK_AGAIN)).await;
+    }
+
+    async fn extend(&self, held: &mut Self::Session, _lease: Duration) -> Result<bool, Error> {
+        Ok(held.fence.is_some())
+    }
+
+    async fn release(&self, held: &mut Self::Session) -> Result<bool, Error> {
+        let Some(connection) = &mut held.connection else {
+            return Ok(false);
+        };
+        let released = self.way.unlock(connection, &self.calls).await;
+        held.close(&self.calls).await;
+        released
+    }
+
+    async fn withdraw(&self, held: &mut Self::Session, _uncertain: bool) -> Result<(), Error> {
+        held.close(&self.calls).await;
+        Ok(())
+    }
+
+    /// Returns when the connection is gone.
+    async fn lost(&self, held: &mut Self::Session) {
+        let Some(connection) = &mut held.connection else {
+            return;
+        };
+        loop {
+            tokio::time::sleep(HEARTBEAT).await;
+            if connection.ping().await.is_err() {
+                return;
+            }
+        }
+    }
+}
