@@ -56,6 +56,14 @@ fn woken_or_polled() -> Vec<(Waiting, &'static str)> {
     vec![(Waiting::Woken, "woken"), (POLLED, "polled 50 ms")]
 }
 
+/// How those who wait for a lock in a database come to know.
+fn its_way(kind: Kind) -> &'static str {
+    match kind {
+        Kind::RowLock | Kind::Advisory => "server's queue",
+        _ => "polled 20 ms",
+    }
+}
+
 async fn redis(masters: &[RedisServer]) -> Result<Vec<Backend>> {
     let env = Env::default();
     let calls = Arc::new(AtomicU64::new(0));
@@ -129,7 +137,7 @@ async fn postgres() -> Result<Vec<Backend>> {
         let (locks, pool) = (locks.clone(), pool.clone());
         Backend {
             label: format!("{kind} PostgreSQL"),
-            waitings: vec![(Waiting::Woken, "polled 20 ms")],
+            waitings: vec![(Waiting::Woken, its_way(kind))],
             bare: Box::new(move || {
                 let pool = pool.clone();
                 Box::pin(async move { Ok(pool.execute("select 1").await.map(drop)?) })
@@ -158,7 +166,7 @@ async fn mysql() -> Result<Vec<Backend>> {
         let (locks, pool) = (locks.clone(), pool.clone());
         Backend {
             label: format!("{kind} MariaDB"),
-            waitings: vec![(Waiting::Woken, "polled 20 ms")],
+            waitings: vec![(Waiting::Woken, its_way(kind))],
             bare: Box::new(move || {
                 let pool = pool.clone();
                 Box::pin(async move { Ok(pool.execute("select 1").await.map(drop)?) })

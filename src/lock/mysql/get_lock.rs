@@ -4,14 +4,19 @@
 //! ends a session that says nothing for its `wait_timeout`, and with it the lock, without a word
 //! (<https://github.com/Combodo/iTop/pull/209>): the holder's heartbeat keeps it, and hears of its end.
 
+use std::time::Duration;
+
 use sha2::{Digest as _, Sha256};
 use sqlx::{MySqlConnection, MySqlPool};
 
 use crate::lock::Error;
-use crate::lock::sql::Calls;
 use crate::lock::sql::held::Way;
+use crate::lock::sql::{Calls, LOOK_AGAIN};
 
 const LOCK: &str = "select get_lock(?, 0)";
+/// The server counts in whole seconds.
+const WAIT: &str = "select get_lock(?, 1)";
+const SECOND: Duration = Duration::from_secs(1);
 const UNLOCK: &str = "select release_lock(?)";
 
 #[derive(Debug)]
@@ -53,6 +58,19 @@ impl Way for GetLock {
 
     async fn lock(&self, connection: &mut MySqlConnection, calls: &Calls) -> Result<bool, Error> {
         self.ask(LOCK, connection, calls).await
+    }
+
+    async fn wait(
+        &self,
+        connection: &mut MySqlConnection,
+        at_most: Duration,
+        calls: &Calls,
+    ) -> Result<bool, Error> {
+        if at_most < SECOND {
+            tokio::time::sleep(at_most.min(LOOK_AGAIN)).await;
+            return Ok(false);
+        }
+        self.ask(WAIT, connection, calls).await
     }
 
     async fn number(&self, _: &mut MySqlConnection, calls: &Calls) -> Result<u64, Error> {

@@ -4,17 +4,21 @@
 //! cannot commit any more. The row is there beforehand: an insert of a row that is there would wait for whoever
 //! has locked it, where a plain read does not.
 
+use std::time::Duration;
+
 use sqlx::{Executor as _, MySqlConnection, MySqlPool};
 
 use crate::lock::Error;
 use crate::lock::sql::held::Way;
-use crate::lock::sql::{Calls, why};
+use crate::lock::sql::{Calls, LOOK_AGAIN, why};
 
-/// An insert that meets another's lock waits no longer than this.
+/// The server counts in whole seconds: no statement waits longer than one for another's lock.
+const SECOND: Duration = Duration::from_secs(1);
 const PATIENCE: &str = "set session innodb_lock_wait_timeout = 1";
 const KNOWN: &str = "select exists (select 1 from stockade_lock_row where name = ?)";
 const ROW: &str = "insert into stockade_lock_row (name) values (?)";
 const LOCK: &str = "select name from stockade_lock_row where name = ? for update nowait";
+const WAIT: &str = "select name from stockade_lock_row where name = ? for update";
 /// "Somebody else has it": MariaDB's word and `InnoDB`'s for a wait that was too long, and MySQL's for `NOWAIT`.
 const LOCKED: [u16; 2] = [1205, 3572];
 
@@ -46,6 +50,29 @@ impl RowLock {
             Err(error) => Err(why(&error)),
         }
     }
+
+    /// Begins a transaction, which goes on if it could lock the row.
+    async fn select(
+        &self,
+        connection: &mut MySqlConnection,
+        select: &'static str,
+        calls: &Calls,
+    ) -> Result<bool, Error> {
+        calls.run("begin", connection.execute("begin")).await?;
+        let lock = sqlx::query(select)
+            .bind(&self.name)
+            .fetch_optional(&mut *connection);
+        let locked = match calls.answer(select, lock).await? {
+            Ok(row) => row.is_some(),
+            Err(error) if is_taken(&error) => false,
+            Err(error) => return Err(why(&error)),
+        };
+        if !locked {
+            let rollback = connection.execute("rollback");
+            calls.run("rollback", rollback).await?;
+        }
+        Ok(locked)
+    }
 }
 
 impl Way for RowLock {
@@ -57,23 +84,20 @@ impl Way for RowLock {
     }
 
     async fn lock(&self, connection: &mut MySqlConnection, calls: &Calls) -> Result<bool, Error> {
-        if !self.row(connection, calls).await? {
+        Ok(self.row(connection, calls).await? && self.select(connection, LOCK, calls).await?)
+    }
+
+    async fn wait(
+        &self,
+        connection: &mut MySqlConnection,
+        at_most: Duration,
+        calls: &Calls,
+    ) -> Result<bool, Error> {
+        if at_most < SECOND {
+            tokio::time::sleep(at_most.min(LOOK_AGAIN)).await;
             return Ok(false);
         }
-        calls.run("begin", connection.execute("begin")).await?;
-        let lock = sqlx::query(LOCK)
-            .bind(&self.name)
-            .fetch_optional(&mut *connection);
-        let locked = match calls.answer(LOCK, lock).await? {
-            Ok(row) => row.is_some(),
-            Err(error) if is_taken(&error) => false,
-            Err(error) => return Err(why(&error)),
-        };
-        if !locked {
-            let rollback = connection.execute("rollback");
-            calls.run("rollback", rollback).await?;
-        }
-        Ok(locked)
+        self.select(connection, WAIT, calls).await
     }
 
     async fn number(&self, _: &mut MySqlConnection, calls: &Calls) -> Result<u64, Error> {

@@ -111,3 +111,10 @@ async fn number(connection: &mut PgConnection, calls: &Calls) -> Result<u64, Err
     let number = calls.run(NEXT, next).await?;
     u64::try_from(number).map_err(|_| Error::Refused(format!("the fence is {number}")))
 }
+
+/// Whether the server says that somebody else has it.
+fn is_taken(error: &sqlx::Error) -> bool {
+    const LOCK_NOT_AVAILABLE: &str = "55P03";
+    let said = error.as_database_error().and_then(|said| said.code());
+    said.as_deref() == Some(LOCK_NOT_AVAILABLE)
+}

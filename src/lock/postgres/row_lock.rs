@@ -3,16 +3,18 @@
 //! There is no lease: a holder that pauses keeps the lock, and one whose connection the server has given up
 //! cannot commit any more. What is written in the same transaction is fenced by that alone.
 
-use sqlx::{Executor as _, PgConnection};
+use std::time::Duration;
 
+use sqlx::{AssertSqlSafe, Executor as _, PgConnection};
+
+use super::is_taken;
 use crate::lock::Error;
 use crate::lock::sql::held::Way;
-use crate::lock::sql::{Calls, why};
+use crate::lock::sql::{Calls, ms, why};
 
 const ROW: &str = "insert into stockade_lock_row (name) values ($1) on conflict do nothing";
 const LOCK: &str = "select true from stockade_lock_row where name = $1 for update nowait";
-/// The server's word for "somebody else has it".
-const LOCK_NOT_AVAILABLE: &str = "55P03";
+const WAIT: &str = "select true from stockade_lock_row where name = $1 for update";
 
 #[derive(Debug)]
 pub(super) struct RowLock {
@@ -25,17 +27,21 @@ impl RowLock {
             name: name.to_owned(),
         }
     }
-}
 
-impl Way for RowLock {
-    type Connection = PgConnection;
-
-    async fn lock(&self, connection: &mut PgConnection, calls: &Calls) -> Result<bool, Error> {
-        let row = sqlx::query(ROW).bind(&self.name).execute(&mut *connection);
-        calls.run(ROW, row).await?;
-        calls.run("begin", connection.execute("begin")).await?;
-        let lock = sqlx::query(LOCK).bind(&self.name).execute(&mut *connection);
-        let locked = match calls.answer(LOCK, lock).await? {
+    /// Begins a transaction, which goes on if it could lock the row.
+    async fn select(
+        &self,
+        connection: &mut PgConnection,
+        begin: &str,
+        select: &'static str,
+        calls: &Calls,
+    ) -> Result<bool, Error> {
+        let beginning = sqlx::raw_sql(AssertSqlSafe(begin)).execute(&mut *connection);
+        calls.run(begin, beginning).await?;
+        let lock = sqlx::query(select)
+            .bind(&self.name)
+            .execute(&mut *connection);
+        let locked = match calls.answer(select, lock).await? {
             Ok(_) => true,
             Err(error) if is_taken(&error) => false,
             Err(error) => return Err(why(&error)),
@@ -46,6 +52,26 @@ impl Way for RowLock {
         }
         Ok(locked)
     }
+}
+
+impl Way for RowLock {
+    type Connection = PgConnection;
+
+    async fn lock(&self, connection: &mut PgConnection, calls: &Calls) -> Result<bool, Error> {
+        let row = sqlx::query(ROW).bind(&self.name).execute(&mut *connection);
+        calls.run(ROW, row).await?;
+        self.select(connection, "begin", LOCK, calls).await
+    }
+
+    async fn wait(
+        &self,
+        connection: &mut PgConnection,
+        at_most: Duration,
+        calls: &Calls,
+    ) -> Result<bool, Error> {
+        let begin = format!("begin; set local lock_timeout = {}", ms(at_most).max(1));
+        self.select(connection, &begin, WAIT, calls).await
+    }
 
     async fn number(&self, connection: &mut PgConnection, calls: &Calls) -> Result<u64, Error> {
         super::number(connection, calls).await
@@ -55,9 +81,4 @@ impl Way for RowLock {
         let commit = connection.execute("commit");
         calls.run("commit", commit).await.map(|_| true)
     }
-}
-
-fn is_taken(error: &sqlx::Error) -> bool {
-    let said = error.as_database_error().and_then(|said| said.code());
-    said.as_deref() == Some(LOCK_NOT_AVAILABLE)
 }

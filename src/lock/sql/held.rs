@@ -32,6 +32,14 @@ pub(in crate::lock) trait Way: Send + Sync + 'static {
         calls: &Calls,
     ) -> impl Future<Output = Result<bool, Error>> + Send;
 
+    /// Stands in the server's own queue for it, no longer than `at_most`; true if it got it.
+    fn wait(
+        &self,
+        connection: &mut Self::Connection,
+        at_most: Duration,
+        calls: &Calls,
+    ) -> impl Future<Output = Result<bool, Error>> + Send;
+
     /// Draws the number of an acquisition that has locked it; it stays drawn, whatever becomes of the
     /// connection.
     fn number(
@@ -52,6 +60,8 @@ pub(in crate::lock) trait Way: Send + Sync + 'static {
 #[derive(Debug)]
 pub(in crate::lock) struct Held<C> {
     connection: Option<C>,
+    /// Whether the connection has locked it.
+    locked: bool,
     /// The number of the acquisition, when it holds the lock.
     fence: Option<u64>,
 }
@@ -59,6 +69,7 @@ pub(in crate::lock) struct Held<C> {
 impl<C: Connection> Held<C> {
     /// Closes the connection, and with it all that it holds.
     async fn close(&mut self, calls: &Calls) {
+        self.locked = false;
         self.fence = None;
         if let Some(connection) = self.connection.take() {
             let _ = calls.run("(disconnect)", connection.close()).await;
@@ -99,7 +110,8 @@ impl<W: Way> OfConnection<W> {
                 opened
             }
         };
-        if self.way.lock(connection, calls).await? {
+        held.locked = held.locked || self.way.lock(connection, calls).await?;
+        if held.locked {
             held.fence = Some(self.way.number(connection, calls).await?);
         }
         Ok(())
@@ -113,6 +125,7 @@ impl<W: Way> Protocol for OfConnection<W> {
     fn session(&self, _ask: Ask) -> Self::Session {
         Held {
             connection: None,
+            locked: false,
             fence: None,
         }
     }
@@ -126,14 +139,19 @@ impl<W: Way> Protocol for OfConnection<W> {
         }
         Ok(match held.fence {
             Some(fence) => Tried::Granted { fence: Some(fence) },
-            None => Tried::Busy {
-                retry_within: Some(LOOK_AGAIN),
-            },
+            None => Tried::Busy { retry_within: None },
         })
     }
 
-    async fn wait(&self, _held: &mut Self::Session, at_most: Duration) {
-        tokio::time::sleep(at_most.min(LOOK_AGAIN)).await;
+    /// Who hangs up meanwhile leaves a connection that may get the lock: it is closed, never asked again.
+    async fn wait(&self, held: &mut Self::Session, at_most: Duration) {
+        let Some(connection) = &mut held.connection else {
+            return tokio::time::sleep(at_most.min(LOOK_AGAIN)).await;
+        };
+        match self.way.wait(connection, at_most, &self.calls).await {
+            Ok(locked) => held.locked = locked,
+            Err(_) => held.close(&self.calls).await,
+        }
     }
 
     async fn extend(&self, held: &mut Self::Session, _lease: Duration) -> Result<bool, Error> {
