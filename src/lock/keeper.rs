@@ -1,6 +1,7 @@
 //! One task for each acquisition. It alone talks to the server about it, so renewal and release are in
 //! order, and a caller who hangs up at any point cancels nothing half-way: the task sees it and cleans up.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -229,22 +230,44 @@ impl<P: Protocol> Keeper<P> {
             let sent = self.env.now();
             let extended = match lost {
                 true => Extended::NotMine,
-                false => match self.protocol.extend(session, lease).await {
-                    Ok(true) => Extended::Extended,
-                    Ok(false) => Extended::NotMine,
-                    Err(_) => Extended::Unknown,
-                },
+                false => self.extend(session, lease, deadline, state).await,
             };
-            match extended {
-                Extended::Extended => deadline = self.deadline(sent, lease),
-                Extended::NotMine if !lost => {
-                    state.send_replace(State::Lost(self.env.now().min(deadline)));
-                }
-                Extended::NotMine | Extended::Unknown => {}
+            if extended == Extended::Extended {
+                deadline = self.deadline(sent, lease);
             }
             if let Some(reply) = reply {
                 let _ = reply.send(extended);
             }
+        }
+    }
+
+    /// Prolongs a lock that is held until `deadline`, and says so if it is lost meanwhile: a server that takes its
+    /// time keeps nobody from hearing of it.
+    async fn extend(
+        &self,
+        session: &mut P::Session,
+        lease: Duration,
+        deadline: Instant,
+        state: &watch::Sender<State>,
+    ) -> Extended {
+        let mut extending = pin!(self.protocol.extend(session, lease));
+        let extended = tokio::select! {
+            biased;
+            extended = &mut extending => extended,
+            () = tokio::time::sleep_until(deadline) => {
+                state.send_replace(State::Lost(deadline));
+                // Not given up half-way; but whatever comes of it, what is lost stays lost.
+                let _ = extending.await;
+                return Extended::NotMine;
+            }
+        };
+        match extended {
+            Ok(true) => Extended::Extended,
+            Ok(false) => {
+                state.send_replace(State::Lost(self.env.now().min(deadline)));
+                Extended::NotMine
+            }
+            Err(_) => Extended::Unknown,
         }
     }
 

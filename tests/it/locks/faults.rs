@@ -121,6 +121,31 @@ async fn when_the_answer_of_a_prolongation_is_lost_the_old_lease_counts() {
     }
 }
 
+/// A server that hangs: the holder's own clock goes on.
+#[tokio::test]
+async fn a_holder_is_told_at_its_deadline_while_a_renewal_has_no_answer() {
+    let redis = RedisServer::start(&RedisOptions::default()).await.unwrap();
+    let client = redis::Client::open(redis.url()).unwrap();
+    let connection = ConnectionManager::new(client).await.unwrap();
+    let (gate, mut steps) = Gate::new(connection);
+    // A call may take many times as long as the lease.
+    let locks = RedisLocks::new(Server::new(gate, TIMEOUT), Env::default());
+    let lease = TIMEOUT / 10;
+    let terms = Terms { lease, ..terms() };
+    let lock = locks.lock(Kind::Watchdog, "goods", terms).unwrap();
+    let trying = tokio::spawn(async move { lock.try_acquire(OwnerId::random()).await });
+    next(&mut steps).await.pass().await;
+    let guard = trying.await.unwrap().unwrap().expect("a free lock");
+    let held = tokio::time::Instant::now();
+    let renewal = next(&mut steps).await;
+    guard.lost().await;
+    assert!(held.elapsed() <= lease, "{:?}", held.elapsed());
+    // An answer that comes after all finds nobody who believes in it.
+    renewal.pass().await;
+    assert_eq!(guard.extend(lease).await, Extended::NotMine);
+    assert!(guard.is_lost());
+}
+
 #[tokio::test]
 async fn a_server_that_forgets_its_scripts_is_told_them_again() {
     let redis = RedisServer::start(&RedisOptions::default()).await.unwrap();
