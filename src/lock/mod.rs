@@ -17,6 +17,8 @@
 mod catalogue;
 pub mod conformance;
 mod error;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod gate;
 mod guard;
 mod in_process;

@@ -7,6 +7,8 @@ use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use super::{CALL_TIMEOUT, LockConfig};
 use crate::config::Secret;
 use crate::env::Env;
+#[cfg(feature = "etcd")]
+use crate::lock::etcd::EtcdLocks;
 #[cfg(feature = "mysql")]
 use crate::lock::mysql::MysqlLocks;
 use crate::lock::postgres::PostgresLocks;
@@ -23,6 +25,15 @@ pub(super) async fn lock(config: &LockConfig, env: &Env) -> Result<Lock, Error> 
     };
     let (kind, name) = (config.kind, config.name.as_str());
     let lock = match config.server.as_slice() {
+        #[cfg(feature = "etcd")]
+        servers @ [first, ..] if is_etcd(first.expose()) => {
+            // A list of members is one URL; the command line took it apart at its commas.
+            let url = joined(servers);
+            let locks = EtcdLocks::connect(&url, CALL_TIMEOUT, env.clone()).await?;
+            locks.lock(kind, name, terms)?
+        }
+        #[cfg(not(feature = "etcd"))]
+        [first, ..] if is_etcd(first.expose()) => return Err(not_built("etcd")),
         servers if kind == Kind::Redlock => {
             let mut masters = Vec::new();
             for url in servers {
@@ -61,11 +72,21 @@ pub(super) async fn lock(config: &LockConfig, env: &Env) -> Result<Lock, Error> 
     }
 }
 
+fn is_etcd(url: &str) -> bool {
+    url.starts_with("etcd:")
+}
+
+#[cfg(feature = "etcd")]
+fn joined(servers: &[Secret]) -> String {
+    let servers: Vec<_> = servers.iter().map(Secret::expose).collect();
+    servers.join(",")
+}
+
 fn is_mysql(url: &str) -> bool {
     url.starts_with("mysql:") || url.starts_with("mariadb:")
 }
 
-#[cfg(not(feature = "mysql"))]
+#[cfg(not(all(feature = "mysql", feature = "etcd")))]
 fn not_built(feature: &str) -> Error {
     Error::Refused(format!(
         "built without it: `cargo build --features {feature}`"

@@ -4,6 +4,7 @@
 //! or a free loopback port. It ends when its value is dropped, also while a test panics; and when
 //! this whole process dies without running a destructor, the reaper ends it.
 
+mod etcd;
 mod mariadb;
 mod port;
 mod postgres;
@@ -18,6 +19,7 @@ mod wait;
 use anyhow::Result;
 use tempfile::TempDir;
 
+pub use etcd::EtcdServer;
 pub use mariadb::MariadbServer;
 pub use port::free_port;
 pub use postgres::{PostgresOptions, PostgresServer};

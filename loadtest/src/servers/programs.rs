@@ -48,6 +48,14 @@ pub(super) fn mariadb(program: &str) -> Result<PathBuf> {
     })
 }
 
+/// The path of `etcd`.
+///
+/// # Errors
+/// Says in one line what to install.
+pub(super) fn etcd() -> Result<PathBuf> {
+    in_path("etcd").context("etcd is not in PATH; install it with `apt-get install etcd-server`")
+}
+
 /// The directory that holds `initdb`, `postgres` and `psql`.
 ///
 /// Debian keeps them out of `PATH`, one directory for each version; the newest wins. A link in

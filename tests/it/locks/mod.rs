@@ -1,6 +1,7 @@
 //! Locks on real servers.
 
 mod command;
+mod etcd;
 mod faults;
 mod fencing;
 mod mysql;

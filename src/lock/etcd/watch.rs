@@ -1,0 +1,44 @@
+//! Watches: etcd says when a key goes.
+
+use etcd_client::{WatchFilterType, WatchOptions, WatchStream};
+
+use super::calls::{Calls, why};
+use crate::lock::Error;
+
+/// Opens a watch over the end of each of these keys, from this revision on: what has happened since is told
+/// too, so nothing is missed between a look and its watch.
+pub(super) async fn open(calls: &Calls, keys: &[&str], from: i64) -> Result<WatchStream, Error> {
+    let options = || {
+        let ends_only = WatchFilterType::NoPut;
+        let options = WatchOptions::new().with_start_revision(from);
+        Some(options.with_filters([ends_only]))
+    };
+    let opening = async {
+        let mut watches = calls.client.watch_client();
+        let (first, others) = keys.split_first().expect("something to watch");
+        let mut stream = watches.watch(*first, options()).await?;
+        for key in others {
+            stream.watch(*key, options()).await?;
+        }
+        Ok(stream)
+    };
+    calls
+        .run(format!("watch {}", keys.join(" ")), opening)
+        .await
+}
+
+/// Returns when one of the watched keys has gone; an error if the watch broke, and nothing is known.
+pub(super) async fn end(stream: &mut WatchStream) -> Result<(), Error> {
+    loop {
+        let told = stream.message().await.map_err(|said| why(&said))?;
+        match told {
+            Some(told) if told.canceled() => {
+                // What it was to begin with has been compacted away, or the member has lost its leader.
+                return Err(Error::Unreachable("etcd has ended a watch".into()));
+            }
+            Some(told) if !told.events().is_empty() => return Ok(()),
+            Some(_) => {}
+            None => return Err(Error::Unreachable("a watch has ended".into())),
+        }
+    }
+}
