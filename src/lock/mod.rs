@@ -23,6 +23,8 @@ pub mod gate;
 mod guard;
 mod in_process;
 mod keeper;
+#[cfg(feature = "mongodb")]
+pub mod mongodb;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 pub mod postgres;

@@ -51,7 +51,8 @@ pub struct LockConfig {
     )]
     pub kind: Kind,
 
-    /// The lock's server: `redis://host:port`, `redis+unix:///path` or `postgres://user@host/database`.
+    /// The lock's server: `redis://host:port`, `redis+unix:///path`, `postgres://user@host/database`,
+    /// `mysql://user@host/database`, `etcd://host:port,…` or `mongodb://host:port,…/database`.
     /// Redlock takes several.
     #[arg(
         long,

@@ -9,6 +9,8 @@ use crate::config::Secret;
 use crate::env::Env;
 #[cfg(feature = "etcd")]
 use crate::lock::etcd::EtcdLocks;
+#[cfg(feature = "mongodb")]
+use crate::lock::mongodb::MongodbLocks;
 #[cfg(feature = "mysql")]
 use crate::lock::mysql::MysqlLocks;
 use crate::lock::postgres::PostgresLocks;
@@ -27,11 +29,18 @@ pub(super) async fn lock(config: &LockConfig, env: &Env) -> Result<Lock, Error> 
     let lock = match config.server.as_slice() {
         #[cfg(feature = "etcd")]
         servers @ [first, ..] if is_etcd(first.expose()) => {
-            // A list of members is one URL; the command line took it apart at its commas.
             let url = joined(servers);
             let locks = EtcdLocks::connect(&url, CALL_TIMEOUT, env.clone()).await?;
             locks.lock(kind, name, terms)?
         }
+        #[cfg(feature = "mongodb")]
+        servers @ [first, ..] if is_mongodb(first.expose()) => {
+            let url = joined(servers);
+            let locks = MongodbLocks::connect(&url, CALL_TIMEOUT, env.clone()).await?;
+            locks.lock(kind, name, terms)?
+        }
+        #[cfg(not(feature = "mongodb"))]
+        [first, ..] if is_mongodb(first.expose()) => return Err(not_built("mongodb")),
         #[cfg(not(feature = "etcd"))]
         [first, ..] if is_etcd(first.expose()) => return Err(not_built("etcd")),
         servers if kind == Kind::Redlock => {
@@ -76,7 +85,12 @@ fn is_etcd(url: &str) -> bool {
     url.starts_with("etcd:")
 }
 
-#[cfg(feature = "etcd")]
+fn is_mongodb(url: &str) -> bool {
+    url.starts_with("mongodb:") || url.starts_with("mongodb+srv:")
+}
+
+/// One URL that names several members; the command line took it apart at its commas.
+#[cfg(any(feature = "etcd", feature = "mongodb"))]
 fn joined(servers: &[Secret]) -> String {
     let servers: Vec<_> = servers.iter().map(Secret::expose).collect();
     servers.join(",")
@@ -86,7 +100,7 @@ fn is_mysql(url: &str) -> bool {
     url.starts_with("mysql:") || url.starts_with("mariadb:")
 }
 
-#[cfg(not(all(feature = "mysql", feature = "etcd")))]
+#[cfg(not(all(feature = "mysql", feature = "etcd", feature = "mongodb")))]
 fn not_built(feature: &str) -> Error {
     Error::Refused(format!(
         "built without it: `cargo build --features {feature}`"

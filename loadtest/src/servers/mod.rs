@@ -6,6 +6,7 @@
 
 mod etcd;
 mod mariadb;
+mod mongo;
 mod port;
 mod postgres;
 mod process;
@@ -21,6 +22,7 @@ use tempfile::TempDir;
 
 pub use etcd::EtcdServer;
 pub use mariadb::MariadbServer;
+pub use mongo::MongoStandIn;
 pub use port::free_port;
 pub use postgres::{PostgresOptions, PostgresServer};
 use process::Process;

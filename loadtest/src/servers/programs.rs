@@ -4,7 +4,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
 /// The first `name` in `PATH`.
 pub(super) fn in_path(name: &str) -> Option<PathBuf> {
@@ -54,6 +54,25 @@ pub(super) fn mariadb(program: &str) -> Result<PathBuf> {
 /// Says in one line what to install.
 pub(super) fn etcd() -> Result<PathBuf> {
     in_path("etcd").context("etcd is not in PATH; install it with `apt-get install etcd-server`")
+}
+
+/// A program from the virtual environment that scripts/install makes.
+///
+/// # Errors
+/// Says in one line what to run.
+pub(super) fn neighbour(name: &str) -> Result<PathBuf> {
+    let target = match env::var_os("CARGO_TARGET_DIR") {
+        Some(target) => PathBuf::from(target),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"),
+    };
+    let program = target.join("neighbours/venv/bin").join(name);
+    match program.is_file() {
+        true => Ok(program),
+        false => bail!(
+            "{} is missing; run `scripts/install test`",
+            program.display()
+        ),
+    }
 }
 
 /// The directory that holds `initdb`, `postgres` and `psql`.

@@ -4,6 +4,8 @@ mod command;
 mod etcd;
 mod faults;
 mod fencing;
+mod loss;
+mod mongodb;
 mod mysql;
 mod naive;
 mod postgres;

@@ -1,50 +1,15 @@
 //! Answers of etcd that get lost: it has happened, and the client does not know.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stockade::lock::etcd::EtcdLocks;
-use stockade::lock::gate::Steps;
 use stockade::lock::{Extended, Kind, Lock, OwnerId, Released};
 
+use super::super::loss::Loss;
 use super::{LONG, NAME, Scene, terms};
 
 /// When a call is given up.
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Lets everything pass but the one answer that is to be lost next.
-#[derive(Clone, Default)]
-struct Loss(Arc<Mutex<Option<&'static str>>>);
-
-impl Loss {
-    /// The next call that begins with `call` happens, and its answer is lost.
-    fn next(&self, call: &'static str) {
-        *self.0.lock().unwrap() = Some(call);
-    }
-
-    /// A fault that left no trace was not injected.
-    fn has_happened(&self) -> bool {
-        self.0.lock().unwrap().is_none()
-    }
-
-    fn is(&self, command: &str) -> bool {
-        let mut next = self.0.lock().unwrap();
-        let is = next.is_some_and(|call| command.starts_with(call));
-        if is {
-            *next = None;
-        }
-        is
-    }
-
-    async fn stand_at(self, mut steps: Steps) {
-        while let Some(step) = steps.next().await {
-            match self.is(step.command()) {
-                true => step.lose_answer().await,
-                false => step.pass().await,
-            };
-        }
-    }
-}
 
 async fn lossy(scene: &Scene) -> (Lock, Loss) {
     let (url, env) = (scene.server.url(), scene.env.clone());
