@@ -41,7 +41,7 @@ pub(super) async fn the_fence_grows_with_each_holder(subject: Subject) {
         assert_eq!(guard.fence(), None, "a fence that is not declared");
         return;
     }
-    let lock = subject.lock(Duration::from_millis(300));
+    let lock = subject.lock(subject.short());
     let (mut latest, mut stale) = (0, Vec::new());
     for turn in 0..4 {
         let guard = wait_for(&lock).await;

@@ -6,7 +6,6 @@ use super::{HANG_LIMIT, Subject, is_free, take, take_as, wait_for};
 use crate::lock::{Extended, Lost, OwnerId, Ran, Released};
 
 const LONG: Duration = Duration::from_secs(30);
-const SHORT: Duration = Duration::from_millis(200);
 
 pub(super) async fn a_released_lock_is_free(subject: Subject) {
     let lock = subject.lock(LONG);
@@ -24,7 +23,8 @@ pub(super) async fn a_lease_that_ran_out_is_lost_and_lets_the_next_one_in(subjec
     if !subject.can().recovers {
         return;
     }
-    let lock = subject.lock(SHORT);
+    let short = subject.short();
+    let lock = subject.lock(short);
     let began = tokio::time::Instant::now();
     let guard = take(&lock).await;
     let Lost { since } = tokio::time::timeout(HANG_LIMIT, guard.lost())
@@ -32,7 +32,7 @@ pub(super) async fn a_lease_that_ran_out_is_lost_and_lets_the_next_one_in(subjec
         .expect("the loss");
     // From before the request was sent, and a little earlier than on the server.
     assert!(
-        since <= began + SHORT + Duration::from_millis(100),
+        since <= began + short + Duration::from_millis(100),
         "{:?}",
         since - began
     );
@@ -44,7 +44,7 @@ pub(super) async fn a_stale_guard_neither_releases_nor_prolongs_a_later_one(subj
     if !subject.can().recovers {
         return;
     }
-    let lock = subject.lock(SHORT);
+    let lock = subject.lock(subject.short());
     let stale = take(&lock).await;
     let long = subject.lock_named(lock.name(), LONG);
     let later = wait_for(&long).await;
@@ -65,10 +65,11 @@ pub(super) async fn a_prolonged_lease_lasts(subject: Subject) {
         assert_ne!(guard.extend(LONG).await, Extended::Extended, "not declared");
         return;
     }
-    let lock = subject.lock(SHORT);
+    let short = subject.short();
+    let lock = subject.lock(short);
     let guard = take_as(&lock, OwnerId::random()).await;
     assert_eq!(guard.extend(LONG).await, Extended::Extended);
-    tokio::time::sleep(SHORT * 2).await;
+    tokio::time::sleep(short * 2).await;
     assert!(!guard.is_lost());
     assert!(!is_free(&lock).await);
     assert_eq!(guard.release().await, Released::Released);
@@ -90,7 +91,7 @@ pub(super) async fn work_is_left_when_the_lock_is_lost(subject: Subject) {
     if !subject.can().recovers {
         return;
     }
-    let lock = subject.lock(SHORT);
+    let lock = subject.lock(subject.short());
     let work = async |_| tokio::time::sleep(HANG_LIMIT).await;
     let ran = lock
         .run(OwnerId::random(), HANG_LIMIT, work)
@@ -100,13 +101,14 @@ pub(super) async fn work_is_left_when_the_lock_is_lost(subject: Subject) {
 }
 
 pub(super) async fn a_renewing_lock_outlives_its_lease_but_not_its_bound(subject: Subject) {
-    let name = subject.lock(SHORT).name().to_owned();
-    let lock = subject.lock_held_at_most(&name, SHORT, SHORT * 4);
+    let short = subject.short();
+    let name = subject.lock(short).name().to_owned();
+    let lock = subject.lock_held_at_most(&name, short, short * 4);
     if !lock.terms().renewing {
         return;
     }
     let guard = take(&lock).await;
-    tokio::time::sleep(SHORT * 3).await;
+    tokio::time::sleep(short * 3).await;
     assert!(!guard.is_lost(), "it was not renewed");
     assert!(!is_free(&lock).await);
     let lost = tokio::time::timeout(HANG_LIMIT, guard.lost()).await;

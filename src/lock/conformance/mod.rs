@@ -18,6 +18,8 @@ use std::time::Duration;
 
 use super::{Capabilities, Guard, Kind, Lock, OwnerId, Terms};
 
+/// A lease that ends while a case runs, and is long enough for two calls on a busy machine.
+const SHORT: Duration = Duration::from_millis(200);
 /// How long nobody in these cases may hang.
 const HANG_LIMIT: Duration = Duration::from_secs(20);
 
@@ -26,6 +28,7 @@ const HANG_LIMIT: Duration = Duration::from_secs(20);
 pub struct Subject {
     kind: Kind,
     make: Arc<Make>,
+    short: Duration,
 }
 
 /// Makes the lock of a name.
@@ -100,7 +103,19 @@ impl Subject {
         Self {
             kind,
             make: Arc::new(make),
+            short: SHORT,
         }
+    }
+
+    /// The same, whose leases are no shorter than this: for a server that is slow, or counts in seconds.
+    #[must_use]
+    pub fn with_short_lease(self, short: Duration) -> Self {
+        Self { short, ..self }
+    }
+
+    /// A lease that ends while a case runs.
+    fn short(&self) -> Duration {
+        self.short
     }
 
     fn can(&self) -> Capabilities {

@@ -10,10 +10,8 @@ use stockade::lock::{Extended, Kind, OwnerId, Released, Terms};
 use tokio::time::Instant;
 
 use super::super::server;
-use super::{LONG, NAME, PREFIX, Scene, is_told, take, terms, wait};
+use super::{LONG, NAME, PREFIX, SECOND, Scene, is_told, take, terms, wait};
 
-/// The shortest lease of etcd.
-const SECOND: Duration = Duration::from_secs(1);
 /// Sooner than a waiter asks for its lease, and far sooner than it looks again without a reason.
 const SOON: Duration = Duration::from_secs(5);
 

@@ -20,6 +20,8 @@ use super::{TIMEOUT, conforms};
 const NAME: &str = "goods";
 const PREFIX: &str = "stockade/lock/goods/";
 
+/// The shortest lease of this etcd.
+const SECOND: Duration = Duration::from_secs(1);
 /// A lease that does not end while a test runs.
 const LONG: Duration = Duration::from_secs(30);
 
@@ -141,7 +143,8 @@ async fn the_lock_of_etcd_keeps_the_contract() {
             let terms = Terms { renewing, ..terms };
             locks.lock(Kind::Etcd, name, terms).unwrap()
         };
-        conforms(Subject::new(Kind::Etcd, make)).await;
+        let subject = Subject::new(Kind::Etcd, make);
+        conforms(subject.with_short_lease(SECOND)).await;
     }
     assert!(scene.env.stop(TIMEOUT).await, "a task is left");
     let (mut keys, all) = (scene.admin.kv_client(), GetOptions::new().with_all_keys());
