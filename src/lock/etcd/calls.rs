@@ -99,8 +99,13 @@ pub(super) fn why(said: &Said) -> Error {
         Said::InvalidArgs(_) | Said::InvalidUri(_) | Said::InvalidMetadataValue(_) => true,
         said => status(said).is_some_and(|status| FINAL.contains(&status)),
     };
+    // The words for people, not how the client came by them.
+    let words = match said {
+        Said::GRpcStatus(status) => status.message().to_owned(),
+        said => said.to_string(),
+    };
     match final_word {
-        true => Error::Refused(said.to_string()),
-        false => Error::Unreachable(said.to_string()),
+        true => Error::Refused(words),
+        false => Error::Unreachable(words),
     }
 }

@@ -145,9 +145,15 @@ pub(super) fn why(said: &Said) -> Error {
         ErrorKind::InvalidArgument { .. } | ErrorKind::Authentication { .. } => true,
         _ => code(said).is_some_and(|code| FINAL.contains(&code)),
     };
+    // The words for people, without all that the driver knows of the servers.
+    let words = match said.kind.as_ref() {
+        ErrorKind::ServerSelection { .. } => "no primary could be found in time".into(),
+        ErrorKind::Command(said) => said.message.clone(),
+        kind => kind.to_string(),
+    };
     match final_word {
-        true => Error::Refused(said.to_string()),
-        false => Error::Unreachable(said.to_string()),
+        true => Error::Refused(words),
+        false => Error::Unreachable(words),
     }
 }
 
