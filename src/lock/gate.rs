@@ -88,6 +88,27 @@ impl Turnstile {
             Permit::LoseAnswer => std::future::pending().await,
         }
     }
+
+    /// Makes the call when it is permitted, be its client gone: a step that is kept back for longer than its
+    /// client waits reaches the server late, as a request on a network may.
+    #[cfg(feature = "etcd")]
+    pub(super) async fn post<T: fmt::Debug + Send + 'static>(
+        &self,
+        command: String,
+        call: impl Future<Output = T> + Send + 'static,
+    ) -> T {
+        let (sender, answer) = oneshot::channel();
+        let turnstile = self.clone();
+        tokio::spawn(async move {
+            let answer = turnstile.pass(command, call).await;
+            // An error means that the client has gone on.
+            let _ = sender.send(answer);
+        });
+        match answer.await {
+            Ok(answer) => answer,
+            Err(_) => std::future::pending().await,
+        }
+    }
 }
 
 impl Steps {

@@ -43,27 +43,27 @@ impl Calls {
     }
 
     /// What the call gives.
-    pub(super) fn run<T: fmt::Debug + Send>(
+    pub(super) fn run<T: fmt::Debug + Send + 'static>(
         &self,
         words: String,
-        call: impl Future<Output = Result<T, Said>> + Send,
+        call: impl Future<Output = Result<T, Said>> + Send + 'static,
     ) -> impl Future<Output = Result<T, Error>> + Send {
         let answer = self.answer(words, call);
         async move { answer.await?.map_err(|said| why(&said)) }
     }
 
     /// What etcd says to the call, be it a refusal.
-    pub(super) fn answer<T: fmt::Debug + Send>(
+    pub(super) fn answer<T: fmt::Debug + Send + 'static>(
         &self,
         words: String,
-        call: impl Future<Output = Result<T, Said>> + Send,
+        call: impl Future<Output = Result<T, Said>> + Send + 'static,
     ) -> impl Future<Output = Result<Result<T, Said>, Error>> + Send {
         // A call of this client is many kilobytes large: too much to be part of all that waits for it.
         let call = Box::pin(call);
         async move {
             let call = async {
                 match &self.turnstile {
-                    Some(turnstile) => turnstile.pass(words, call).await,
+                    Some(turnstile) => turnstile.post(words, call).await,
                     None => call.await,
                 }
             };

@@ -47,7 +47,7 @@ pub(super) fn whole_seconds(time: Duration) -> i64 {
 pub(super) async fn grant(calls: &Calls, lease: Lease) -> Result<bool, Error> {
     let mut leases = calls.client.lease_client();
     let options = LeaseGrantOptions::new().with_id(lease.id);
-    let granting = leases.grant(lease.ttl_seconds, Some(options));
+    let granting = async move { leases.grant(lease.ttl_seconds, Some(options)).await };
     let words = format!("lease grant {:x} {}", lease.id, lease.ttl_seconds);
     match calls.answer(words, granting).await? {
         Ok(_) => Ok(true),
@@ -68,7 +68,8 @@ fn exists(said: &Said) -> bool {
 pub(super) async fn keep_alive(calls: &Calls, id: i64) -> Result<bool, Error> {
     let mut leases = calls.client.lease_client();
     let words = format!("lease keep-alive {id:x}");
-    match calls.answer(words, leases.keep_alive(id)).await? {
+    let keeping = async move { leases.keep_alive(id).await };
+    match calls.answer(words, keeping).await? {
         Ok(_) => Ok(true),
         // What the client makes of an answer without time left.
         Err(Said::LeaseKeepAliveError(_)) => Ok(false),
@@ -81,7 +82,8 @@ pub(super) async fn keep_alive(calls: &Calls, id: i64) -> Result<bool, Error> {
 pub(super) async fn revoke(calls: &Calls, id: i64) -> Result<(), Error> {
     let mut leases = calls.client.lease_client();
     let words = format!("lease revoke {id:x}");
-    match calls.answer(words, leases.revoke(id)).await? {
+    let revoking = async move { leases.revoke(id).await };
+    match calls.answer(words, revoking).await? {
         Ok(_) => Ok(()),
         Err(said) if status(&said) == Some(NOT_FOUND) => Ok(()),
         Err(said) => Err(why(&said)),

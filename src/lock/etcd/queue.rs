@@ -5,8 +5,8 @@
 //! (<https://github.com/etcd-io/etcd/blob/v3.4.23/clientv3/concurrency/mutex.go>).
 
 use etcd_client::{
-    Compare, CompareOp, GetOptions, GetResponse, PutOptions, SortOrder, SortTarget, Txn, TxnOp,
-    TxnOpResponse, TxnResponse,
+    Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, SortOrder, SortTarget, Txn,
+    TxnOp, TxnOpResponse, TxnResponse,
 };
 
 use super::calls::{Calls, NOT_FOUND, status, why};
@@ -71,8 +71,9 @@ impl Queue {
             .and_then([TxnOp::put(key, "", Some(on_lease)), oldest()])
             .or_else([TxnOp::get(key, None), oldest()]);
         let mut keys = self.calls.client.kv_client();
-        let entering = self.calls.answer(format!("enter {key}"), keys.txn(txn));
-        let answer = match entering.await? {
+        let entering = async move { keys.txn(txn).await };
+        let answer = self.calls.answer(format!("enter {key}"), entering);
+        let answer = match answer.await? {
             Ok(answer) => answer,
             Err(said) if status(&said) == Some(NOT_FOUND) => return Ok(None),
             Err(said) => return Err(why(&said)),
@@ -113,37 +114,38 @@ impl Queue {
     /// The key, if it is there. The answer is a majority's.
     pub(super) async fn look(&self, key: &str) -> Result<Option<Seen>, Error> {
         let mut keys = self.calls.client.kv_client();
-        let getting = self.calls.run(format!("look {key}"), keys.get(key, None));
-        let got = getting.await?;
+        let words = format!("look {key}");
+        let key = key.to_owned();
+        let getting = async move { keys.get(key, None).await };
+        let got = self.calls.run(words, getting).await?;
         let at = got.header().map(etcd_client::ResponseHeader::revision);
         let at = at.ok_or_else(|| incomplete("look"))?;
-        Ok(got.kvs().first().map(|key| Seen {
-            created: key.create_revision(),
-            lease: key.lease(),
-            at,
-        }))
+        Ok(got.kvs().first().map(|key| seen(key, at)))
     }
 
-    /// Puts the key that was created at this revision on another lease, where it keeps its place; none if it is
-    /// gone.
+    /// Puts the key that was created at this revision on another lease, where it keeps its place, if it is on the
+    /// one it is believed to be on: a copy that comes late would else put it back on a lease that nobody keeps.
+    /// Gives where it is then; none if it is gone.
     pub(super) async fn carry(
         &self,
         key: &str,
         created: i64,
-        lease: Lease,
+        from: Lease,
+        to: Lease,
     ) -> Result<Option<Seen>, Error> {
-        let on_lease = PutOptions::new().with_lease(lease.id);
-        let txn =
-            Txn::new()
-                .when([is(key, created)])
-                .and_then([TxnOp::put(key, "", Some(on_lease))]);
+        let on_lease = PutOptions::new().with_lease(to.id);
+        let txn = Txn::new()
+            .when([
+                is(key, created),
+                Compare::lease(key, CompareOp::Equal, from.id),
+            ])
+            .and_then([TxnOp::put(key, "", Some(on_lease)), TxnOp::get(key, None)])
+            .or_else([TxnOp::get(key, None)]);
         let answer = self.transact(format!("carry {key}"), txn).await?;
-        let seen = Seen {
-            created,
-            lease: lease.id,
-            at: revision(&answer)?,
-        };
-        Ok(answer.succeeded().then_some(seen))
+        let number = usize::from(answer.succeeded());
+        let at = revision(&answer)?;
+        let got = got(&answer, number).ok_or_else(|| incomplete("carry"))?;
+        Ok(got.kvs().first().map(|key| seen(key, at)))
     }
 
     /// Takes the key that was created at this revision out of the queue; false if it is gone.
@@ -157,7 +159,8 @@ impl Queue {
 
     async fn transact(&self, words: String, txn: Txn) -> Result<TxnResponse, Error> {
         let mut keys = self.calls.client.kv_client();
-        self.calls.run(words, keys.txn(txn)).await
+        let transacting = async move { keys.txn(txn).await };
+        self.calls.run(words, transacting).await
     }
 
     /// The oldest or the youngest key among those that are not younger than `created`.
@@ -174,6 +177,14 @@ impl Queue {
 /// Whether the key is the one that was created at this revision.
 fn is(key: &str, created: i64) -> Compare {
     Compare::create_revision(key, CompareOp::Equal, created)
+}
+
+fn seen(key: &KeyValue, at: i64) -> Seen {
+    Seen {
+        created: key.create_revision(),
+        lease: key.lease(),
+        at,
+    }
 }
 
 fn revision(answer: &TxnResponse) -> Result<i64, Error> {

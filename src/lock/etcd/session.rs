@@ -5,13 +5,14 @@ use std::time::Duration;
 use etcd_client::WatchStream;
 
 use super::lease::{self, Lease};
-use super::queue::Queue;
+use super::queue::{Queue, Seen};
 use super::watch;
 use crate::lock::Error;
 
 /// Two leases of 2^63 have the same number once in a while, and never this often.
 const DRAWS_MAX: u32 = 3;
-/// How often a key is found on another of its leases: a move whose answer was lost explains one time.
+/// How often a key is found on another of its leases: a move whose answer was lost explains one time. What is
+/// under way beyond that is seen at the next try.
 const MOVES_MAX: u32 = 2;
 
 /// The leases and the key of one acquisition, as far as this client knows. Nobody shares them: two acquisitions on
@@ -117,26 +118,20 @@ impl Session {
     /// Whether the key is still there, on a lease that was alive a moment ago and has its full time again.
     ///
     /// The lease alone proves nothing: a leader that has been deposed and does not know it may answer for it. The
-    /// key is asked of a majority afterwards.
+    /// key is asked of a majority afterwards. Until a move has been heard of, the key may go to the lease it was
+    /// to be moved to at any time, so that one is kept alive too.
     pub(super) async fn prolong(&mut self, queue: &Queue) -> Result<bool, Error> {
-        for _ in 0..MOVES_MAX {
-            let alive = lease::keep_alive(&queue.calls, self.lease.id).await?;
-            let seen = queue.look(&self.key).await?;
-            let Some(seen) = seen.filter(|seen| Some(seen.created) == self.created) else {
-                return Ok(false);
-            };
-            self.seen_at = seen.at;
-            if seen.lease == self.lease.id {
-                return Ok(alive);
+        let mut alive = Vec::new();
+        for lease in &self.leases {
+            let may_be_moved_to = lease.ttl_seconds > self.lease.ttl_seconds;
+            if (*lease == self.lease || may_be_moved_to)
+                && lease::keep_alive(&queue.calls, lease.id).await?
+            {
+                alive.push(*lease);
             }
-            // It was moved, and the answer was lost.
-            let other = self.leases.iter().find(|lease| lease.id == seen.lease);
-            let Some(other) = other else {
-                return Ok(false);
-            };
-            self.lease = *other;
         }
-        Ok(false)
+        let seen = queue.look(&self.key).await?;
+        Ok(self.stands(seen) && alive.contains(&self.lease))
     }
 
     /// Puts the key on a longer lease: one of etcd's cannot be made longer. False if the key is gone.
@@ -151,19 +146,46 @@ impl Session {
             self.leases.pop();
             return Err(Error::Unreachable("a lease's number was taken".into()));
         }
-        let carried = queue.carry(&self.key, created, longer).await?;
-        let empty = match carried {
-            Some(seen) => {
-                self.seen_at = seen.at;
-                std::mem::replace(&mut self.lease, longer)
+        for _ in 0..MOVES_MAX {
+            let seen = queue.carry(&self.key, created, self.lease, longer);
+            let seen = seen.await?;
+            if !self.stands(seen) {
+                return Ok(false);
             }
-            None => longer,
-        };
-        // Nothing is on it: what is not revoked runs out.
-        if lease::revoke(&queue.calls, empty.id).await.is_ok() {
-            self.leases.retain(|lease| *lease != empty);
+            if self.lease == longer {
+                self.end_others(queue).await;
+                return Ok(true);
+            }
+            // It had been moved before, unheard. Never to a shorter lease: see above.
+            if self.lease.ttl_seconds >= longer.ttl_seconds {
+                return self.prolong(queue).await;
+            }
         }
-        Ok(carried.is_some())
+        Err(Error::Unreachable("moves are under way".into()))
+    }
+
+    /// Notes on which of its leases the key was seen; false if it was not.
+    fn stands(&mut self, seen: Option<Seen>) -> bool {
+        let Some(seen) = seen.filter(|seen| Some(seen.created) == self.created) else {
+            return false;
+        };
+        let on = self.leases.iter().find(|lease| lease.id == seen.lease);
+        let Some(on) = on else {
+            return false;
+        };
+        self.lease = *on;
+        self.seen_at = seen.at;
+        true
+    }
+
+    /// Revokes the leases that the key is not on. No move that is under way begins at the one it is on, so nothing
+    /// comes to be on them any more; those that are not revoked now are at the end, or run out.
+    async fn end_others(&mut self, queue: &Queue) {
+        for lease in self.leases.clone() {
+            if lease != self.lease && lease::revoke(&queue.calls, lease.id).await.is_ok() {
+                self.leases.retain(|other| *other != lease);
+            }
+        }
     }
 
     /// Returns when the key has gone.
@@ -187,11 +209,7 @@ impl Session {
     /// Whether the key is still there.
     pub(super) async fn is_there(&mut self, queue: &Queue) -> Result<bool, Error> {
         let seen = queue.look(&self.key).await?;
-        let seen = seen.filter(|seen| Some(seen.created) == self.created);
-        if let Some(seen) = seen {
-            self.seen_at = seen.at;
-        }
-        Ok(seen.is_some())
+        Ok(self.stands(seen))
     }
 
     /// Ends all its leases, and with them its key wherever it stands; then it has nothing, as at the beginning.

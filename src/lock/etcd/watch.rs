@@ -8,23 +8,23 @@ use crate::lock::Error;
 /// Opens a watch over the end of each of these keys, from this revision on: what has happened since is told
 /// too, so nothing is missed between a look and its watch.
 pub(super) async fn open(calls: &Calls, keys: &[&str], from: i64) -> Result<WatchStream, Error> {
-    let options = || {
+    let options = move || {
         let ends_only = WatchFilterType::NoPut;
         let options = WatchOptions::new().with_start_revision(from);
         Some(options.with_filters([ends_only]))
     };
-    let opening = async {
-        let mut watches = calls.client.watch_client();
+    let words = format!("watch {}", keys.join(" "));
+    let mut watches = calls.client.watch_client();
+    let keys: Vec<_> = keys.iter().map(|key| (*key).to_owned()).collect();
+    let opening = async move {
         let (first, others) = keys.split_first().expect("something to watch");
-        let mut stream = watches.watch(*first, options()).await?;
+        let mut stream = watches.watch(first.as_str(), options()).await?;
         for key in others {
-            stream.watch(*key, options()).await?;
+            stream.watch(key.as_str(), options()).await?;
         }
         Ok(stream)
     };
-    calls
-        .run(format!("watch {}", keys.join(" ")), opening)
-        .await
+    calls.run(words, opening).await
 }
 
 /// Returns when one of the watched keys has gone; an error if the watch broke, and nothing is known.

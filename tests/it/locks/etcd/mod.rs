@@ -1,6 +1,7 @@
 //! Locks on a real etcd.
 
 mod answers;
+mod late;
 mod losses;
 mod processes;
 mod schedules;
