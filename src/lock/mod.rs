@@ -32,6 +32,8 @@ mod protocol;
 pub mod redis;
 pub mod resource;
 mod sql;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 pub use catalogue::{Capabilities, Entry, Fencing, Kind, Sentence, UnknownKind};
 pub use error::Error;

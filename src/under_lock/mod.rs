@@ -52,7 +52,8 @@ pub struct LockConfig {
     pub kind: Kind,
 
     /// The lock's server: `redis://host:port`, `redis+unix:///path`, `postgres://user@host/database`,
-    /// `mysql://user@host/database`, `etcd://host:port,…` or `mongodb://host:port,…/database`.
+    /// `mysql://user@host/database`, `etcd://host:port,…`, `mongodb://host:port,…/database` or
+    /// `zookeeper://host:port,…/path`.
     /// Redlock takes several.
     #[arg(
         long,

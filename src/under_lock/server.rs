@@ -15,6 +15,8 @@ use crate::lock::mongodb::MongodbLocks;
 use crate::lock::mysql::MysqlLocks;
 use crate::lock::postgres::PostgresLocks;
 use crate::lock::redis::{Bell, RedisLocks, Server, redlock};
+#[cfg(feature = "zookeeper")]
+use crate::lock::zookeeper::ZookeeperLocks;
 use crate::lock::{Error, Kind, Lock, Terms};
 
 /// The lock that is asked for.
@@ -43,6 +45,17 @@ pub(super) async fn lock(config: &LockConfig, env: &Env) -> Result<Lock, Error> 
         [first, ..] if is_mongodb(first.expose()) => return Err(not_built("mongodb")),
         #[cfg(not(feature = "etcd"))]
         [first, ..] if is_etcd(first.expose()) => return Err(not_built("etcd")),
+        #[cfg(feature = "zookeeper")]
+        servers @ [first, ..] if is_zookeeper(first.expose()) => {
+            let url = joined(servers);
+            let servers = url.trim_start_matches("zookeeper://");
+            let session = terms.lease;
+            let locks =
+                ZookeeperLocks::connect(servers, session, CALL_TIMEOUT, env.clone()).await?;
+            locks.lock(kind, name, terms)?
+        }
+        #[cfg(not(feature = "zookeeper"))]
+        [first, ..] if is_zookeeper(first.expose()) => return Err(not_built("zookeeper")),
         servers if kind == Kind::Redlock => {
             let mut masters = Vec::new();
             for url in servers {
@@ -89,8 +102,12 @@ fn is_mongodb(url: &str) -> bool {
     url.starts_with("mongodb:") || url.starts_with("mongodb+srv:")
 }
 
+fn is_zookeeper(url: &str) -> bool {
+    url.starts_with("zookeeper:")
+}
+
 /// One URL that names several members; the command line took it apart at its commas.
-#[cfg(any(feature = "etcd", feature = "mongodb"))]
+#[cfg(any(feature = "etcd", feature = "mongodb", feature = "zookeeper"))]
 fn joined(servers: &[Secret]) -> String {
     let servers: Vec<_> = servers.iter().map(Secret::expose).collect();
     servers.join(",")
@@ -100,7 +117,12 @@ fn is_mysql(url: &str) -> bool {
     url.starts_with("mysql:") || url.starts_with("mariadb:")
 }
 
-#[cfg(not(all(feature = "mysql", feature = "etcd", feature = "mongodb")))]
+#[cfg(not(all(
+    feature = "mysql",
+    feature = "etcd",
+    feature = "mongodb",
+    feature = "zookeeper"
+)))]
 fn not_built(feature: &str) -> Error {
     Error::Refused(format!(
         "built without it: `cargo build --features {feature}`"

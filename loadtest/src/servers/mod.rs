@@ -16,6 +16,7 @@ mod reaper;
 mod redis;
 mod service;
 mod wait;
+mod zookeeper;
 
 use anyhow::Result;
 use tempfile::TempDir;
@@ -30,6 +31,7 @@ pub use proxy::{Address, Counts, Direction, HeldRequest, Proxy};
 pub use redis::{Append, RedisCopy, RedisOptions, RedisServer};
 pub use service::{Service, ServiceOptions};
 pub use wait::{eventually, eventually_within};
+pub use zookeeper::ZookeeperServer;
 
 /// A temporary directory that is removed when dropped, and also when this process dies.
 ///

@@ -75,6 +75,29 @@ pub(super) fn neighbour(name: &str) -> Result<PathBuf> {
     }
 }
 
+/// The path of `java`.
+///
+/// # Errors
+/// Says in one line what to install.
+pub(super) fn java() -> Result<PathBuf> {
+    in_path("java").context(
+        "java is not in PATH; install it with `apt-get install default-jdk-headless` (Debian, Ubuntu)",
+    )
+}
+
+/// ZooKeeper's archive, which names all others that it needs.
+///
+/// # Errors
+/// Says in one line what to install.
+pub(super) fn zookeeper_jar() -> Result<PathBuf> {
+    let jar = PathBuf::from("/usr/share/java/zookeeper.jar");
+    let found = jar.is_file().then_some(jar);
+    found.context(
+        "there is no /usr/share/java/zookeeper.jar; install it with `apt-get install zookeeper` \
+         (Debian, Ubuntu)",
+    )
+}
+
 /// The directory that holds `initdb`, `postgres` and `psql`.
 ///
 /// Debian keeps them out of `PATH`, one directory for each version; the newest wins. A link in

@@ -1,6 +1,14 @@
 //! The locks in services that replicate what they say: ZooKeeper, etcd, MongoDB.
 
-use super::{Capabilities, Entry, Fencing, LEASE, Sentence};
+use super::{Capabilities, Entry, Fencing, LEASE, NOTHING, Sentence};
+
+/// A session that a majority of servers keeps, as long as they hear of its process.
+const SESSION: Capabilities = Capabilities {
+    fair: true,
+    fencing: Fencing::Durable,
+    extends: true,
+    ..NOTHING
+};
 
 /// A lease that a majority of servers keeps, numbered by their log.
 const QUORUM: Capabilities = Capabilities {
@@ -21,7 +29,7 @@ pub(super) const ZOOKEEPER: Entry = Entry {
         zh: "停顿超过会话超时：两人同时工作，直到前者得知会话已失效。",
     },
     source: "https://zookeeper.apache.org/doc/r3.8.0/recipes.html#sc_recipes_Locks",
-    capabilities: QUORUM,
+    capabilities: SESSION,
 };
 
 pub(super) const ZOOKEEPER_READ_WRITE: Entry = Entry {
@@ -38,7 +46,7 @@ pub(super) const ZOOKEEPER_READ_WRITE: Entry = Entry {
     source: "https://zookeeper.apache.org/doc/r3.8.0/recipes.html#Shared+Locks",
     capabilities: Capabilities {
         shared: true,
-        ..QUORUM
+        ..SESSION
     },
 };
 

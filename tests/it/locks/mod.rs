@@ -10,6 +10,7 @@ mod mysql;
 mod naive;
 mod postgres;
 mod redlock;
+mod zookeeper;
 
 use std::sync::Arc;
 use std::time::Duration;
