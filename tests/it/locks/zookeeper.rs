@@ -147,7 +147,7 @@ async fn when_the_answer_to_the_creation_of_a_node_is_lost_the_node_is_found_aga
         // The name, then the length of the data: no other request has that.
         proxy.drop_next_reply(b"-lock-\0\0\0\x20");
         let guard = take(&lock).await;
-        assert_eq!(proxy.counts().replies_dropped, run + 1);
+        assert_eq!(proxy.counts().resets, run + 1, "the trap did not spring");
         contenders(&client, &format!("/lost/{name}"), 1).await;
         assert_eq!(guard.release().await, Released::Released);
         contenders(&client, &format!("/lost/{name}"), 0).await;
