@@ -8,7 +8,7 @@ mod unique_row;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{PgConnection, PgPool};
+use sqlx::{PgConnection, PgExecutor, PgPool};
 
 use super::gate::Steps;
 use super::resource::PostgresValue;
@@ -88,7 +88,7 @@ impl PostgresLocks {
                 Lock::new(kind, name, terms, env, protocol)
             }
             Kind::RowLock => {
-                let protocol = self.of_connection(row_lock::RowLock::new(name));
+                let protocol = self.of_connection(row_lock::RowLock::new(pool, name));
                 Lock::new(kind, name, terms, env, protocol)
             }
             Kind::Advisory => {
@@ -104,10 +104,11 @@ impl PostgresLocks {
     }
 }
 
-/// Draws a number of the sequence, which no rollback takes back.
-async fn number(connection: &mut PgConnection, calls: &Calls) -> Result<u64, Error> {
+/// Draws a number of the sequence, which no rollback takes back. It is durable with the transaction in which it was
+/// drawn, not before.
+async fn number(executor: impl PgExecutor<'_>, calls: &Calls) -> Result<u64, Error> {
     const NEXT: &str = "select nextval('stockade_lock_fence')";
-    let next = sqlx::query_scalar::<_, i64>(NEXT).fetch_one(connection);
+    let next = sqlx::query_scalar::<_, i64>(NEXT).fetch_one(executor);
     let number = calls.run(NEXT, next).await?;
     u64::try_from(number).map_err(|_| Error::Refused(format!("the fence is {number}")))
 }

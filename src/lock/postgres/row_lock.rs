@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use sqlx::{AssertSqlSafe, Executor as _, PgConnection};
+use sqlx::{AssertSqlSafe, Executor as _, PgConnection, PgPool};
 
 use super::is_taken;
 use crate::lock::Error;
@@ -18,12 +18,14 @@ const WAIT: &str = "select true from stockade_lock_row where name = $1 for updat
 
 #[derive(Debug)]
 pub(super) struct RowLock {
+    pool: PgPool,
     name: String,
 }
 
 impl RowLock {
-    pub(super) fn new(name: &str) -> Self {
+    pub(super) fn new(pool: PgPool, name: &str) -> Self {
         Self {
+            pool,
             name: name.to_owned(),
         }
     }
@@ -73,8 +75,10 @@ impl Way for RowLock {
         self.select(connection, &begin, WAIT, calls).await
     }
 
-    async fn number(&self, connection: &mut PgConnection, calls: &Calls) -> Result<u64, Error> {
-        super::number(connection, calls).await
+    /// In a transaction of its own, which is on disk when it answers. Drawn in the holder's, it might be drawn again
+    /// after a crash of the server under that holder.
+    async fn number(&self, _: &mut PgConnection, calls: &Calls) -> Result<u64, Error> {
+        super::number(&self.pool, calls).await
     }
 
     async fn unlock(&self, connection: &mut PgConnection, calls: &Calls) -> Result<bool, Error> {
