@@ -1,9 +1,11 @@
 //! Locks that last as long as a connection, which has nothing else to do.
 
 use std::fmt;
+use std::pin::Pin;
 use std::time::Duration;
 
 use sqlx::Connection;
+use tokio::time::Instant;
 
 use super::{Calls, LOOK_AGAIN};
 use crate::lock::{Ask, Error, Protocol, Tried};
@@ -14,7 +16,7 @@ const HEARTBEAT: Duration = Duration::from_millis(500);
 /// A way to lock something for a connection.
 pub(in crate::lock) trait Way: Send + Sync + 'static {
     /// The connection that locks.
-    type Connection: Connection + fmt::Debug;
+    type Connection: Connection + fmt::Debug + 'static;
 
     /// Makes a fresh connection ready.
     fn prepare(
@@ -56,21 +58,48 @@ pub(in crate::lock) trait Way: Send + Sync + 'static {
     ) -> impl Future<Output = Result<bool, Error>> + Send;
 }
 
+/// A question whether the connection is still there: it comes back with the answer.
+type Heartbeat<C> = Pin<Box<dyn Future<Output = Option<C>> + Send>>;
+
 /// The connection of one acquisition. Closed or dropped, the server frees what it held.
-#[derive(Debug)]
 pub(in crate::lock) struct Held<C> {
     connection: Option<C>,
+    /// Has the connection as long as the question is not answered. Kept here, since whoever waits for the loss hangs
+    /// up as soon as there is something else to do: what is sent while an answer is still on its way would take
+    /// that answer for its own.
+    heartbeat: Option<Heartbeat<C>>,
     /// Whether the connection has locked it.
     locked: bool,
     /// The number of the acquisition, when it holds the lock.
     fence: Option<u64>,
+    /// When its holder next asks whether the connection is still there.
+    ask_at: Instant,
 }
 
-impl<C: Connection> Held<C> {
+impl<C: Connection + 'static> Held<C> {
+    /// Asks whether the connection is still there; one that does not answer within `patience` is gone.
+    fn ask(&mut self, patience: Duration) {
+        if let Some(mut connection) = self.connection.take() {
+            self.heartbeat = Some(Box::pin(async move {
+                let answer = tokio::time::timeout(patience, connection.ping()).await;
+                matches!(answer, Ok(Ok(()))).then_some(connection)
+            }));
+        }
+    }
+
+    /// Waits for the answer to a question that is under way.
+    async fn answered(&mut self) {
+        if let Some(heartbeat) = &mut self.heartbeat {
+            self.connection = heartbeat.await;
+            self.heartbeat = None;
+        }
+    }
+
     /// Closes the connection, and with it all that it holds.
     async fn close(&mut self, calls: &Calls) {
         self.locked = false;
         self.fence = None;
+        self.heartbeat = None;
         if let Some(connection) = self.connection.take() {
             let _ = calls.run("(disconnect)", connection.close()).await;
         }
@@ -125,8 +154,10 @@ impl<W: Way> Protocol for OfConnection<W> {
     fn session(&self, _ask: Ask) -> Self::Session {
         Held {
             connection: None,
+            heartbeat: None,
             locked: false,
             fence: None,
+            ask_at: Instant::now(),
         }
     }
 
@@ -141,6 +172,10 @@ impl<W: Way> Protocol for OfConnection<W> {
             Some(fence) => Tried::Granted { fence: Some(fence) },
             None => Tried::Busy { retry_within: None },
         })
+    }
+
+    fn granted(&self, held: &mut Self::Session) {
+        held.ask_at = Instant::now() + HEARTBEAT;
     }
 
     /// Who hangs up meanwhile leaves a connection that may get the lock: it is closed, never asked again.
@@ -159,6 +194,7 @@ impl<W: Way> Protocol for OfConnection<W> {
     }
 
     async fn release(&self, held: &mut Self::Session) -> Result<bool, Error> {
+        held.answered().await;
         let Some(connection) = &mut held.connection else {
             return Ok(false);
         };
@@ -172,16 +208,19 @@ impl<W: Way> Protocol for OfConnection<W> {
         Ok(())
     }
 
-    /// Returns when the connection is gone.
+    /// Returns when the connection is gone, or says nothing for the time of a call. Begun anew, it does not begin
+    /// the wait anew.
     async fn lost(&self, held: &mut Self::Session) {
-        let Some(connection) = &mut held.connection else {
-            return;
-        };
         loop {
-            tokio::time::sleep(HEARTBEAT).await;
-            if connection.ping().await.is_err() {
+            if held.heartbeat.is_none() {
+                tokio::time::sleep_until(held.ask_at).await;
+                held.ask(self.calls.timeout());
+            }
+            held.answered().await;
+            if held.connection.is_none() {
                 return;
             }
+            held.ask_at = Instant::now() + HEARTBEAT;
         }
     }
 }

@@ -26,6 +26,11 @@ impl Calls {
         }
     }
 
+    /// How long a call may take.
+    pub(super) const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// The same, each statement of which waits for a permit.
     pub(super) fn gated(&self) -> (Self, Steps) {
         let (turnstile, steps) = Turnstile::new();
