@@ -10,6 +10,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+/// As good as never: 30 years.
+const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3_600);
+
 /// Time, chance and tasks of one running service. Clones share everything.
 #[derive(Debug, Clone, Default)]
 pub struct Env {
@@ -22,6 +25,12 @@ impl Env {
     #[must_use]
     pub fn now(&self) -> Instant {
         Instant::now()
+    }
+
+    /// The instant `time` from now; one that is too far away to be named is as good as never.
+    #[must_use]
+    pub fn after(&self, time: Duration) -> Instant {
+        Instant::now() + time.min(FAR)
     }
 
     /// This machine's wall clock, in milliseconds since 1970. Nothing that must be right rests on it.

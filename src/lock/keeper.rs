@@ -126,6 +126,8 @@ impl<P: Protocol> Keeper<P> {
         uncertain: &mut bool,
     ) -> Result<Option<Grant>, Error> {
         let mut waited = false;
+        // A try without an answer may have been granted, and its lease runs from then on.
+        let mut unanswered_since = None;
         loop {
             let sent = self.env.now();
             let tried = self.protocol.try_acquire(session).await;
@@ -133,7 +135,8 @@ impl<P: Protocol> Keeper<P> {
             let left = until.saturating_duration_since(now);
             let pause = match tried {
                 Ok(Tried::Granted { fence }) => {
-                    let deadline = self.deadline(sent, self.terms.lease);
+                    let granted_after = unanswered_since.unwrap_or(sent);
+                    let deadline = self.deadline(granted_after, self.terms.lease);
                     if now < deadline {
                         self.protocol.granted(session);
                         return Ok(Some(Grant {
@@ -144,11 +147,16 @@ impl<P: Protocol> Keeper<P> {
                     }
                     // The answer took longer than the lease.
                     self.withdraw(session, true).await;
+                    if left.is_zero() {
+                        return Ok(None);
+                    }
+                    unanswered_since = None;
                     Duration::ZERO
                 }
                 Ok(Tried::Busy { .. }) if left.is_zero() => return Ok(None),
                 Ok(Tried::Busy { retry_within }) => {
                     *uncertain = false;
+                    unanswered_since = None;
                     retry_within.unwrap_or(WOKEN_AT_LATEST)
                 }
                 Err(error) if error.is_final() => return Err(error),
@@ -158,6 +166,7 @@ impl<P: Protocol> Keeper<P> {
                 }
                 Err(_) => {
                     *uncertain = true;
+                    unanswered_since.get_or_insert(sent);
                     tokio::select! {
                         () = self.env.sleep(self.env.jittered(RETRY_PAUSE).min(left)) => continue,
                         () = reply.closed() => return Ok(None),
@@ -191,9 +200,9 @@ impl<P: Protocol> Keeper<P> {
         state: &watch::Sender<State>,
         mut wishes: mpsc::UnboundedReceiver<Command>,
     ) {
-        let give_up_renewing = self.env.now() + self.terms.hold_max;
+        let give_up_renewing = self.env.after(self.terms.hold_max);
         let renew_every = self.terms.lease / RENEWALS_PER_LEASE;
-        let mut renew_at = self.env.now() + renew_every;
+        let mut renew_at = self.env.after(renew_every);
         loop {
             let lost = matches!(*state.borrow(), State::Lost(_));
             let renews = self.terms.renewing && !lost && renew_at < give_up_renewing;
@@ -220,7 +229,7 @@ impl<P: Protocol> Keeper<P> {
                     None
                 }
                 () = tokio::time::sleep_until(renew_at), if renews => {
-                    renew_at = self.env.now() + renew_every;
+                    renew_at = self.env.after(renew_every);
                     Some((self.terms.lease, None))
                 }
             };
@@ -232,8 +241,12 @@ impl<P: Protocol> Keeper<P> {
                 true => Extended::NotMine,
                 false => self.extend(session, lease, deadline, state).await,
             };
-            if extended == Extended::Extended {
-                deadline = self.deadline(sent, lease);
+            let asked = self.deadline(sent, lease);
+            match extended {
+                Extended::Extended => deadline = asked,
+                // What was asked for without an answer may have been done, and may be the shorter one.
+                Extended::Unknown => deadline = deadline.min(asked),
+                Extended::NotMine => {}
             }
             if let Some(reply) = reply {
                 let _ = reply.send(extended);
@@ -277,7 +290,7 @@ impl<P: Protocol> Keeper<P> {
             return sent + FOR_EVER;
         }
         let drift = lease / DRIFT_PART + DRIFT_MIN;
-        sent + lease.saturating_sub(drift)
+        sent + lease.saturating_sub(drift).min(FOR_EVER)
     }
 
     /// Gives the lock back, which was held until `certain_until` if nobody has released it before.

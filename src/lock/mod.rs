@@ -254,7 +254,7 @@ impl Lock {
                 lease: self.terms.lease,
                 mode: self.mode,
             },
-            until: self.env.now() + wait,
+            until: self.env.after(wait),
             reply,
         });
         // The keeper always answers; without one the runtime is going down.
