@@ -9,10 +9,21 @@ use std::time::Duration;
 use super::bell::Wakes;
 use super::session::{Session, tried};
 use super::{Connection, EXTEND, FAIR_ACQUIRE, FAIR_RELEASE, Server, companion, ms};
-use crate::lock::{Ask, Error, Protocol, Tried};
+use crate::lock::{Ask, Error, Protocol, Terms, Tried, Waiting};
 
 /// What a dead waiter costs the others at most.
 pub(super) const WAITER_LEASE: Duration = Duration::from_millis(1_000);
+
+/// Terms under which a waiter says that it waits before it is taken for dead, however rarely it is to ask.
+pub(super) fn within_a_waiters_lease(terms: Terms) -> Terms {
+    match terms.waiting {
+        Waiting::Polled(pause) => Terms {
+            waiting: Waiting::Polled(pause.min(WAITER_LEASE / 2)),
+            ..terms
+        },
+        Waiting::Woken => terms,
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Fair<C> {

@@ -63,8 +63,12 @@ impl<C: Connection> RedisLocks<C> {
                 env,
                 reentrant::Reentrant::new(server, name),
             ),
-            Kind::Fair => Lock::new(kind, name, terms, env, fair::Fair::new(server, name)),
+            Kind::Fair => {
+                let terms = fair::within_a_waiters_lease(terms);
+                Lock::new(kind, name, terms, env, fair::Fair::new(server, name))
+            }
             Kind::ReadWrite => {
+                let terms = fair::within_a_waiters_lease(terms);
                 let protocol = read_write::ReadWrite::new(server, name);
                 Lock::new(kind, name, terms, env, protocol)
             }
