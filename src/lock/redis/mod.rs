@@ -87,10 +87,18 @@ pub fn redlock<C: Connection>(servers: Vec<Server<C>>, name: &str, terms: Terms,
 
 /// A key that belongs to the lock of this name: it shares the name's hash slot.
 fn companion(name: &str, what: &str) -> String {
-    if name.contains('{') {
-        format!("{name}:{what}")
-    } else {
-        format!("{{{name}}}:{what}")
+    format!("{}:{what}", tagged(name))
+}
+
+/// The name with a hash tag: its own, or all of it. (A name with a `}` and no tag cannot have one; only a cluster
+/// minds.)
+fn tagged(name: &str) -> String {
+    let tag = name
+        .split_once('{')
+        .and_then(|(_, rest)| rest.split_once('}'));
+    match tag {
+        Some((tag, _)) if !tag.is_empty() => name.to_owned(),
+        _ => format!("{{{name}}}"),
     }
 }
 

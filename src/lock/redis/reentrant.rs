@@ -10,6 +10,7 @@ use super::bell::Wakes;
 use super::session::{Session, tried};
 use super::{
     Connection, REENTRANT_ACQUIRE, REENTRANT_EXTEND, REENTRANT_RELEASE, Server, companion, ms,
+    tagged,
 };
 use crate::lock::{Ask, Error, Protocol, Tried};
 
@@ -23,15 +24,11 @@ pub(super) struct Reentrant<C> {
 
 impl<C: Connection> Reentrant<C> {
     pub(super) fn new(server: Server<C>, name: &str) -> Self {
-        let tagged = match name.contains('{') {
-            true => name.to_owned(),
-            false => format!("{{{name}}}"),
-        };
         Self {
             server,
             key: name.to_owned(),
             fence: companion(name, "fence"),
-            channel: format!("redisson_lock__channel:{tagged}"),
+            channel: format!("redisson_lock__channel:{}", tagged(name)),
         }
     }
 }
