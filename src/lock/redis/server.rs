@@ -12,6 +12,10 @@ use crate::lock::Error;
 /// Those who cannot be woken look again after this long.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
+/// Those who can be woken look again after this long: a message can be lost with a connection that nobody sees
+/// break, and not every neighbour says a word when it releases.
+const LOOK_AT_LATEST: Duration = Duration::from_secs(1);
+
 /// A connection that every part of the program may share: pipelined, and back by itself when it breaks.
 pub trait Connection: ConnectionLike + Clone + Send + Sync + 'static {}
 
@@ -97,6 +101,7 @@ impl<C: Connection> Server<C> {
         };
         match listener {
             Some(listener) => {
+                let at_most = at_most.min(LOOK_AT_LATEST);
                 let _ = tokio::time::timeout(at_most, listener.heard()).await;
             }
             None => {
