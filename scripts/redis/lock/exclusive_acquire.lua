@@ -34,7 +34,8 @@ if redis.call('PTTL', writers) < waiter_lease_ms then
 end
 local again_ms = math.floor(waiter_lease_ms / 2)
 if holder then
-  again_ms = math.min(again_ms, math.max(redis.call('PTTL', writer), 1))
+  local left_ms = redis.call('PTTL', writer)
+  again_ms = left_ms < 0 and again_ms or math.min(again_ms, math.max(left_ms, 1))
 else
   local last = redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')
   again_ms = math.min(again_ms, math.max(last[2] - now_ms, 1))

@@ -47,6 +47,7 @@ redis.call('ZADD', waiters, now_ms + waiter_lease_ms, token)
 -- in the queue also asks when the holder's lease ends.
 local again_ms = math.floor(waiter_lease_ms / 2)
 if holder and (not first or first == token) then
-  again_ms = math.min(again_ms, math.max(redis.call('PTTL', lock), 1))
+  local left_ms = redis.call('PTTL', lock)
+  again_ms = left_ms < 0 and again_ms or math.min(again_ms, math.max(left_ms, 1))
 end
 return { 0, again_ms }

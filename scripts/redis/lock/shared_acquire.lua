@@ -10,7 +10,7 @@
 -- KEYS[3] writers zset    token of a waiting writer -> Redis time, ms, until which it waits
 -- ARGV[1] owner · ARGV[2] token · ARGV[3] lease, ms
 --
--- Returns { 1, 0 } held · { 0, ms after which to ask again }. Complexity: O(log readers + dead ones).
+-- Returns { 1, 0 } held · { 0, ms after which to ask again; -1: not known }. Complexity: O(log readers + dead ones).
 
 local writer, readers, writers = KEYS[1], KEYS[2], KEYS[3]
 local owner, token, lease_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -27,7 +27,8 @@ end
 local holder = redis.call('GET', writer)
 local own = holder and string.sub(holder, 1, #owner + 1) == owner .. ':'
 if holder and not own then
-  return { 0, math.max(redis.call('PTTL', writer), 1) }
+  local left_ms = redis.call('PTTL', writer)
+  return { 0, left_ms == 0 and 1 or left_ms }
 end
 if not own then
   local first = redis.call('ZRANGE', writers, 0, 0, 'WITHSCORES')
