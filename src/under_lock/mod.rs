@@ -21,6 +21,7 @@ use crate::env::Env;
 use crate::lock::{Error, Guard, Kind, OwnerId, Released};
 
 pub use catalogue::{CatalogueConfig, Language, catalogue};
+pub use server::lock;
 
 /// The server of the lock does not answer (sysexits.h: `EX_UNAVAILABLE`).
 const EXIT_UNREACHABLE: u8 = 69;
@@ -79,6 +80,11 @@ pub struct LockConfig {
     #[arg(long, value_name = "S", default_value_t = 3_600,
         value_parser = clap::value_parser!(u64).range(1..=604_800))]
     pub hold_max_seconds: u64,
+
+    /// Ask again every so many milliseconds instead of being woken: for a lock that others release without a
+    /// word, as redis-py does.
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub poll_ms: Option<u64>,
 
     /// Hold the lock together with others that share it.
     #[arg(long)]

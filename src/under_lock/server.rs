@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 
 use super::{CALL_TIMEOUT, LockConfig};
@@ -17,15 +18,21 @@ use crate::lock::postgres::PostgresLocks;
 use crate::lock::redis::{Bell, RedisLocks, Server, redlock};
 #[cfg(feature = "zookeeper")]
 use crate::lock::zookeeper::ZookeeperLocks;
-use crate::lock::{Error, Kind, Lock, Terms};
+use crate::lock::{Error, Kind, Lock, Terms, Waiting};
 
 /// The lock that is asked for.
-pub(super) async fn lock(config: &LockConfig, env: &Env) -> Result<Lock, Error> {
+///
+/// # Errors
+/// [`Error::Unreachable`] if its server does not answer; other errors if the kind and the server do not fit.
+pub async fn lock(config: &LockConfig, env: &Env) -> Result<Lock, Error> {
     let terms = Terms {
         lease: Duration::from_millis(config.lease_ms),
         renewing: true,
         hold_max: Duration::from_secs(config.hold_max_seconds),
-        ..Terms::default()
+        waiting: match config.poll_ms {
+            Some(pause_ms) => Waiting::Polled(Duration::from_millis(pause_ms)),
+            None => Waiting::Woken,
+        },
     };
     let (kind, name) = (config.kind, config.name.as_str());
     let lock = match config.server.as_slice() {
@@ -57,19 +64,18 @@ pub(super) async fn lock(config: &LockConfig, env: &Env) -> Result<Lock, Error> 
         #[cfg(not(feature = "zookeeper"))]
         [first, ..] if is_zookeeper(first.expose()) => return Err(not_built("zookeeper")),
         servers if kind == Kind::Redlock => {
-            let mut masters = Vec::new();
-            for url in servers {
-                // One that is down now is one that does not answer.
-                if let Ok(master) = redis_server(url, env).await {
-                    masters.push(master);
-                }
+            let connections = servers.iter().map(redis).collect::<Result<Vec<_>, _>>()?;
+            let answers = join_all(connections.iter().map(|(_, connection)| ping(connection)));
+            let answers = answers.await.into_iter().filter(Result::is_ok).count();
+            if answers <= servers.len() / 2 {
+                let none = "no majority of the masters answers";
+                return Err(Error::Unreachable(none.into()));
             }
-            if masters.len() <= servers.len() / 2 {
-                return Err(Error::Unreachable(
-                    "no majority of the masters answers".into(),
-                ));
-            }
-            redlock(masters, name, terms, env.clone())
+            // All of them count, those that are down now too: a majority of the others is none.
+            let masters = connections
+                .into_iter()
+                .map(|redis| redis_server(redis, env));
+            redlock(masters.collect(), name, terms, env.clone())
         }
         [url] if url.expose().starts_with("postgres") => {
             let locks = PostgresLocks::connect(url.expose(), CALL_TIMEOUT, env.clone()).await?;
@@ -83,8 +89,9 @@ pub(super) async fn lock(config: &LockConfig, env: &Env) -> Result<Lock, Error> 
         #[cfg(not(feature = "mysql"))]
         [url] if is_mysql(url.expose()) => return Err(not_built("mysql")),
         [url] => {
-            let server = redis_server(url, env).await?;
-            RedisLocks::new(server, env.clone()).lock(kind, name, terms)?
+            let redis = redis(url)?;
+            ping(&redis.1).await?;
+            RedisLocks::new(redis_server(redis, env), env.clone()).lock(kind, name, terms)?
         }
         _ => return Err(Error::Unsupported(kind, "live on several servers")),
     };
@@ -129,13 +136,25 @@ fn not_built(feature: &str) -> Error {
     ))
 }
 
-async fn redis_server(url: &Secret, env: &Env) -> Result<Server<ConnectionManager>, Error> {
+type Redis = (redis::Client, ConnectionManager);
+
+/// A Redis to which a connection is made with the first call.
+fn redis(url: &Secret) -> Result<Redis, Error> {
     let malformed = |error: redis::RedisError| Error::Refused(error.to_string());
     let client = redis::Client::open(url.expose()).map_err(malformed)?;
     let config = ConnectionManagerConfig::new()
         .set_number_of_retries(1)
         .set_connection_timeout(Some(CALL_TIMEOUT));
-    let connection = ConnectionManager::new_with_config(client.clone(), config).await;
-    let connection = connection.map_err(|error| Error::Unreachable(error.to_string()))?;
-    Ok(Server::new(connection, CALL_TIMEOUT).with_bell(Bell::start(client, env)))
+    let connection = ConnectionManager::new_lazy_with_config(client.clone(), config);
+    Ok((client, connection.map_err(malformed)?))
+}
+
+async fn ping(connection: &ConnectionManager) -> Result<(), Error> {
+    let ping = redis::cmd("PING");
+    let answer = ping.query_async(&mut connection.clone()).await;
+    answer.map_err(|error| Error::Unreachable(error.to_string()))
+}
+
+fn redis_server((client, connection): Redis, env: &Env) -> Server<ConnectionManager> {
+    Server::new(connection, CALL_TIMEOUT).with_bell(Bell::start(client, env))
 }

@@ -141,3 +141,37 @@ async fn commands_of_several_processes_never_run_together() {
         );
     }
 }
+
+/// A master that is down counts: of five, each of the two has three, and they share only one.
+#[tokio::test]
+async fn redlock_needs_a_majority_of_all_masters_and_not_of_those_that_are_up() {
+    let mut masters = Vec::new();
+    for _ in 0..5 {
+        masters.push(RedisServer::start(&RedisOptions::default()).await.unwrap());
+    }
+    let nobody = format!("redis://127.0.0.1:{}", free_port().unwrap());
+    let seen = |numbers: [usize; 3]| {
+        let url = |number| match numbers.contains(&number) {
+            true => masters[number].url(),
+            false => nobody.clone(),
+        };
+        (0..5).map(url).collect::<Vec<_>>().join(",")
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("said");
+    let script = format!(
+        "echo began >> {0}; read end; echo ended >> {0}",
+        file.display()
+    );
+    let flags = ["--kind", "redlock", "--wait-ms", "300"];
+    let mut first = stockade(&seen([0, 1, 2]), &flags, "goods", &["sh", "-c", &script]);
+    let mut first = first.stdin(Stdio::piped()).spawn().unwrap();
+    says(&file, "began").await;
+    let second = stockade(&seen([2, 3, 4]), &flags, "goods", &["true"]).spawn();
+    assert_eq!(ended(second.unwrap()).await, Some(75), "beside the first");
+    drop(first.stdin.take());
+    says(&file, "ended").await;
+    ended(first).await;
+    let second = stockade(&seen([2, 3, 4]), &flags, "goods", &["true"]).spawn();
+    assert_eq!(ended(second.unwrap()).await, Some(0));
+}
