@@ -1,15 +1,26 @@
 //! Locks on real servers.
 
+mod cancelled;
 mod command;
+mod deadlines;
 mod etcd;
 mod faults;
 mod fencing;
+mod identity;
 mod loss;
+mod memory;
 mod mongodb;
 mod mysql;
 mod naive;
+mod outages;
+mod pooling;
 mod postgres;
+mod queue;
 mod redlock;
+mod renewal;
+mod results;
+mod slots;
+mod support;
 mod zookeeper;
 
 use std::sync::Arc;
