@@ -2,10 +2,14 @@
 
 mod cancelled;
 mod command;
+mod deadline;
 mod deadlines;
 mod etcd;
+mod failover;
 mod faults;
 mod fencing;
+mod heartbeat;
+mod holder;
 mod identity;
 mod loss;
 mod memory;
@@ -15,9 +19,12 @@ mod naive;
 mod outages;
 mod pooling;
 mod postgres;
+mod processes;
 mod queue;
+mod redis_neighbours;
 mod redlock;
 mod renewal;
+mod restarts;
 mod results;
 mod slots;
 mod support;

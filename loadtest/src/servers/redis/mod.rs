@@ -33,8 +33,8 @@ const ADMIN_TIMEOUT: Duration = Duration::from_secs(10);
 pub enum Append {
     /// Nothing: a restarted server is empty.
     Off,
-    /// An append-only file that is synced once a second: SIGKILL loses nothing, a power failure
-    /// a second or two.
+    /// An append-only file that is synced once a second: SIGKILL loses nothing, unless a busy disk
+    /// held back what was written last; a power failure loses a second or two.
     EverySecond,
     /// An append-only file that is synced before each answer.
     Always,
