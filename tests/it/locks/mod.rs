@@ -3,7 +3,7 @@
 mod cancelled;
 mod command;
 mod deadline;
-mod deadlines;
+mod endings;
 mod etcd;
 mod failover;
 mod faults;
@@ -24,10 +24,12 @@ mod queue;
 mod redis_neighbours;
 mod redlock;
 mod renewal;
+mod reports;
 mod restarts;
 mod results;
 mod slots;
 mod support;
+mod waking;
 mod zookeeper;
 
 use std::sync::Arc;

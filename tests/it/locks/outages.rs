@@ -8,6 +8,7 @@ use redis::aio::{ConnectionManager, MultiplexedConnection};
 use stockade::env::Env;
 use stockade::lock::redis::{RedisLocks, Server};
 use stockade::lock::{Kind, Lock, Released, Terms};
+use tokio::time::Instant;
 
 use super::TIMEOUT;
 use super::support::{is_free, leased, locks, take};
@@ -86,10 +87,10 @@ async fn work_that_keeps_a_thread_busy_does_not_stop_renewal() {
     };
     let lock = locks.lock(Kind::TokenLua, "goods", terms).unwrap();
     let guard = take(&lock).await;
-    let until = std::time::Instant::now() + Duration::from_secs(2);
+    let until = Instant::now() + Duration::from_secs(2);
     let busy = tokio::spawn(async move {
         // Never lets anybody else have its thread.
-        while std::time::Instant::now() < until {
+        while Instant::now() < until {
             std::hint::spin_loop();
         }
     });

@@ -5,12 +5,9 @@ use std::time::Duration;
 use stockade::lock::{Guard, Lock, OwnerId, Ran, Released, Terms};
 use tokio::time::{Instant, advance};
 
-use super::deadlines::CERTAIN;
 use super::memory::{Answer, CALL_TIMEOUT, Call, Memory};
 
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
-/// Clocks of tasks tick in milliseconds.
-pub(crate) const TICK: Duration = Duration::from_millis(1);
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
@@ -32,17 +29,6 @@ pub(crate) async fn pass(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-/// A renewal that hangs for longer than the lease does not put off the loss.
-#[tokio::test(start_paused = true)]
-async fn a_renewal_that_hangs_does_not_put_off_the_loss() {
-    let server = Memory::default();
-    let asked = Instant::now();
-    let guard = take(&server.lock(terms(true))).await;
-    server.answers(Call::Extend, Answer::After(HOUR));
-    guard.lost().await;
-    assert!(asked.elapsed() - CERTAIN <= TICK, "{:?}", asked.elapsed());
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_renewal_without_an_answer_is_tried_again_until_the_lease_has_run_out() {
     let server = Memory::default();
@@ -56,26 +42,6 @@ async fn a_renewal_without_an_answer_is_tried_again_until_the_lease_has_run_out(
     server.answers(Call::Extend, Answer::Never);
     pass(LEASE).await;
     assert!(guard.is_lost());
-}
-
-#[tokio::test(start_paused = true)]
-async fn renewing_ends_with_the_longest_hold() {
-    let server = Memory::default();
-    let hold_max = Duration::from_secs(60);
-    let terms = Terms {
-        hold_max,
-        ..terms(true)
-    };
-    let guard = take(&server.lock(terms)).await;
-    let taken = Instant::now();
-    pass(hold_max).await;
-    assert!(!guard.is_lost());
-    guard.lost().await;
-    assert!(taken.elapsed() <= hold_max + LEASE);
-    let renewed = server.count(Call::Extend);
-    pass(HOUR).await;
-    assert_eq!(server.count(Call::Extend), renewed);
-    assert!(!server.is_held());
 }
 
 #[tokio::test(start_paused = true)]

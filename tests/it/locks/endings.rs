@@ -1,5 +1,4 @@
-//! When a lock is lost, what is told then, and what is granted to whom that is not there any more: under the paused
-//! clock.
+//! How an acquisition ends when nothing goes well: under the paused clock.
 
 use std::time::Duration;
 
@@ -7,52 +6,7 @@ use stockade::lock::{Error, Extended, OwnerId, Released, Terms};
 use tokio::time::Instant;
 
 use super::memory::{Answer, Call, Memory};
-use super::renewal::{HOUR, LEASE, SECOND, TICK, pass, take, terms};
-
-/// What is left of the lease when one part in a hundred and 2 ms are taken off it.
-pub(crate) const CERTAIN: Duration = Duration::from_millis(9_898);
-
-#[tokio::test(start_paused = true)]
-async fn a_loss_is_told_exactly_at_the_deadline() {
-    let server = Memory::default();
-    let asked = Instant::now();
-    let guard = take(&server.lock(terms(false))).await;
-    let lost = guard.lost().await;
-    assert_eq!(lost.since - asked, CERTAIN);
-    assert!(asked.elapsed() - CERTAIN <= TICK, "{:?}", asked.elapsed());
-    assert!(server.is_held(), "the server's lease ends a little later");
-}
-
-/// The lease counts from before the request: what the answer took is gone.
-#[tokio::test(start_paused = true)]
-async fn a_deadline_does_not_count_from_the_answer() {
-    let server = Memory::default();
-    server.answers(Call::Try, Answer::After(SECOND * 3));
-    let asked = Instant::now();
-    let guard = take(&server.lock(terms(false))).await;
-    assert_eq!(guard.lost().await.since - asked, CERTAIN);
-    let server = Memory::default();
-    server.answers(Call::Extend, Answer::After(SECOND * 3));
-    let guard = take(&server.lock(terms(false))).await;
-    let asked = Instant::now();
-    assert_eq!(guard.extend(LEASE).await, Extended::Extended);
-    assert_eq!(guard.lost().await.since - asked, CERTAIN);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_answer_that_comes_after_its_lease_grants_nothing_and_is_given_back() {
-    let server = Memory::default();
-    server.answers(Call::Try, Answer::After(LEASE));
-    let lock = server.lock(terms(true));
-    let refused = lock.try_acquire(OwnerId::random()).await;
-    assert!(refused.unwrap().is_none());
-    // Asked once: whoever does not wait is not kept, however slow the server is.
-    assert_eq!(server.calls(), [Call::Try, Call::Release]);
-    let waited = Instant::now();
-    let refused = lock.acquire(OwnerId::random(), SECOND).await;
-    assert!(refused.unwrap().is_none());
-    assert!(waited.elapsed() <= LEASE * 2, "{:?}", waited.elapsed());
-}
+use super::renewal::{HOUR, LEASE, SECOND, pass, take, terms};
 
 /// A lease may be prolonged to an earlier end. Without an answer the earlier one of the two ends counts.
 #[tokio::test(start_paused = true)]
