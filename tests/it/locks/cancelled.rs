@@ -13,6 +13,20 @@ use tokio::task::JoinHandle;
 use super::TIMEOUT;
 use super::support::{LONG, OF_REDIS, gated, leased, next, says_no_more, take};
 
+/// Locks in this database: other tests have theirs on the same server.
+const HELD: &str = "select count(*) from pg_locks
+    where database = (select oid from pg_database where datname = current_database())
+      and (locktype = 'advisory' or relation = 'stockade_lock_row'::regclass)";
+
+async fn all_ended(server: &PostgresServer, database: &str) {
+    eventually("the end of all locks", async || {
+        let held = server.psql(database, HELD).await.ok()?;
+        (held == "0").then_some(())
+    })
+    .await
+    .unwrap();
+}
+
 fn asks(lock: &Lock) -> JoinHandle<()> {
     let lock = lock.clone();
     tokio::spawn(async move {
@@ -89,8 +103,7 @@ async fn a_lock_of_a_connection_whose_waiter_has_gone_at_any_statement_is_free()
             assert_eq!(next.release().await, Released::Released);
         }
     }
-    let held = "select count(*) from pg_locks where locktype = 'advisory'";
-    assert_eq!(server.psql("locks_cancelled", held).await.unwrap(), "0");
+    all_ended(server, "locks_cancelled").await;
 }
 
 /// It waits in the server's own queue, and is granted the lock there when nobody is left who wants it.
@@ -113,13 +126,6 @@ async fn a_waiter_that_goes_from_the_servers_queue_leaves_no_lock_behind() {
         assert_eq!(holder.release().await, Released::Released);
         let next = take(&lock).await;
         assert_eq!(next.release().await, Released::Released, "{kind}");
-        eventually("the end of its connection", async || {
-            let sessions = "select count(*) from pg_locks
-                where locktype = 'advisory' or relation = 'stockade_lock_row'::regclass";
-            let left = server.psql("locks_left_queue", sessions).await.ok()?;
-            (left == "0").then_some(())
-        })
-        .await
-        .unwrap();
+        all_ended(server, "locks_left_queue").await;
     }
 }

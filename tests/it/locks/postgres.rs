@@ -29,7 +29,8 @@ async fn each_correct_lock_of_postgres_keeps_the_contract() {
     assert!(env.stop(TIMEOUT).await, "a task is left");
     let held = server.psql(
         "locks_contract",
-        "select count(*) from pg_locks where locktype = 'advisory'",
+        "select count(*) from pg_locks where locktype = 'advisory'
+            and database = (select oid from pg_database where datname = current_database())",
     );
     assert_eq!(held.await.unwrap().trim(), "0", "advisory locks are left");
 }
