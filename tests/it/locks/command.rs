@@ -3,7 +3,7 @@
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use loadtest::servers::{RedisOptions, RedisServer, eventually, free_port};
+use loadtest::servers::{Proxy, RedisOptions, RedisServer, eventually, free_port};
 use redis::AsyncCommands as _;
 use tokio::process::{Child, Command};
 
@@ -75,7 +75,7 @@ async fn a_lost_lock_ends_the_command_and_all_its_children() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("said");
     let script = format!(
-        "(trap 'echo child >> {0}; exit' TERM; echo began >> {0}; while :; do sleep 0.05; done) & wait",
+        "(trap 'echo child >> {0}; exit' TERM; echo began >> {0}; for n in $(seq 999); do sleep 0.05; done) & wait",
         file.display()
     );
     let flags = ["--lease-ms", "3000"];
@@ -89,6 +89,35 @@ async fn a_lost_lock_ends_the_command_and_all_its_children() {
     says(&file, "child").await;
     let holder: String = connection.get("goods").await.unwrap();
     assert_eq!(holder, "somebody else");
+}
+
+/// Nobody can tell it: the server is as if it hung.
+#[tokio::test]
+async fn a_holder_that_is_cut_off_ends_its_command_when_its_lease_has_run_out() {
+    let redis = RedisServer::start(&RedisOptions::default()).await.unwrap();
+    let way = Proxy::start(redis.address()).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("said");
+    let script = format!(
+        "(trap 'echo child >> {0}; exit' TERM; echo began >> {0}; for n in $(seq 999); do sleep 0.05; done) & wait",
+        file.display()
+    );
+    let url = format!("redis://{}", way.address());
+    let child = stockade(
+        &url,
+        &["--lease-ms", "2000"],
+        "goods",
+        &["sh", "-c", &script],
+    )
+    .spawn()
+    .unwrap();
+    says(&file, "began").await;
+    way.blackhole().await;
+    let cut = tokio::time::Instant::now();
+    says(&file, "child").await;
+    let worked_on = cut.elapsed();
+    assert!(worked_on < Duration::from_secs(3), "{worked_on:?}");
+    assert_eq!(ended(child).await, Some(76));
 }
 
 #[tokio::test]

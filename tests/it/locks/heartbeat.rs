@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use loadtest::servers::{Address, Direction, MariadbServer, PostgresServer, Proxy, eventually};
+use sqlx::{Connection as _, Executor as _, MySqlConnection};
 use stockade::env::Env;
 use stockade::lock::mysql::MysqlLocks;
 use stockade::lock::postgres::PostgresLocks;
@@ -64,5 +65,41 @@ async fn a_release_in_mariadb_waits_for_the_answer_to_a_heartbeat() {
     for kind in KINDS {
         let lock = locks.lock(kind, "goods", Terms::default()).unwrap();
         releases_while_an_answer_is_on_its_way(&lock, &way).await;
+    }
+}
+
+/// Such a session is ended without a word, and its lock with it.
+#[tokio::test]
+async fn a_holder_in_mariadb_outlives_the_time_that_a_session_may_be_silent() {
+    let server = MariadbServer::start().await.unwrap();
+    server.sql("", "set global wait_timeout = 1").await.unwrap();
+    let url = server.create_database("locks_silent").await.unwrap();
+    let locks = MysqlLocks::connect(&url, TIMEOUT, Env::default());
+    let locks = locks.await.unwrap();
+    let mut held = Vec::new();
+    for kind in KINDS {
+        let lock = locks.lock(kind, "goods", Terms::default()).unwrap();
+        held.push((take(&lock).await, lock));
+    }
+    // One without a heartbeat, which is the younger one, and yet ends.
+    let mut silent = MySqlConnection::connect(&url).await.unwrap();
+    silent.execute("do get_lock('silent', 0)").await.unwrap();
+    let holder = async || {
+        server
+            .sql("", "select is_used_lock('silent')")
+            .await
+            .unwrap()
+    };
+    assert_ne!(holder().await, "NULL");
+    eventually("the end of the silent session", async || {
+        (holder().await == "NULL").then_some(())
+    })
+    .await
+    .unwrap();
+    for (guard, lock) in held {
+        let kind = lock.kind();
+        assert!(!is_free(&lock).await, "{kind}");
+        assert!(!guard.is_lost(), "{kind}");
+        assert_eq!(guard.release().await, Released::Released, "{kind}");
     }
 }
