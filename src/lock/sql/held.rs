@@ -189,8 +189,14 @@ impl<W: Way> Protocol for OfConnection<W> {
         }
     }
 
+    /// There is nothing to prolong; but whoever is told that it holds the lock is told so by the server.
     async fn extend(&self, held: &mut Self::Session, _lease: Duration) -> Result<bool, Error> {
-        Ok(held.fence.is_some())
+        if held.heartbeat.is_none() {
+            held.ask(self.calls.timeout());
+        }
+        held.answered().await;
+        held.ask_at = Instant::now() + HEARTBEAT;
+        Ok(held.fence.is_some() && held.connection.is_some())
     }
 
     async fn release(&self, held: &mut Self::Session) -> Result<bool, Error> {

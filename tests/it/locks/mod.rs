@@ -27,6 +27,7 @@ mod renewal;
 mod reports;
 mod restarts;
 mod results;
+mod sessions;
 mod slots;
 mod support;
 mod waking;
