@@ -40,7 +40,9 @@ async fn each_correct_lock_of_mariadb_keeps_the_contract() {
     }
     assert!(env.stop(TIMEOUT).await, "a task is left");
     // The server notices a connection that has gone when it next looks up from what it waits for.
-    let open = "select count(*) from information_schema.innodb_trx";
+    let open = "select count(*) from information_schema.innodb_trx
+        join information_schema.processlist on id = trx_mysql_thread_id
+        where db = 'locks_contract'";
     let none = async || (server.sql("", open).await.unwrap() == "0").then_some(());
     eventually("no transaction to be left", none).await.unwrap();
 }
@@ -62,12 +64,17 @@ async fn unique_row_in_mariadb_never_recovers_from_a_dead_holder() {
 async fn a_session_that_the_server_ends_is_a_lost_lock_and_the_next_one_comes_in() {
     let env = Env::default();
     let (locks, server) = locks("locks_killed", &env).await;
+    // No other test's: GET_LOCK's names are those of the whole server.
     for kind in [Kind::RowLock, Kind::Advisory] {
-        let lock = locks.lock(kind, "goods", Terms::default()).unwrap();
+        let lock = locks.lock(kind, "killed", Terms::default()).unwrap();
         let guard = take(&lock).await;
         let holder = match kind {
-            Kind::RowLock => "select trx_mysql_thread_id from information_schema.innodb_trx",
-            _ => "select is_used_lock(concat('stockade-', left(sha2('goods', 256), 48)))",
+            Kind::RowLock => {
+                "select id from information_schema.innodb_trx
+                   join information_schema.processlist on id = trx_mysql_thread_id
+                  where db = 'locks_killed'"
+            }
+            _ => "select is_used_lock(concat('stockade-', left(sha2('killed', 256), 48)))",
         };
         let session = server.sql("", holder).await.unwrap();
         server.sql("", &format!("kill {session}")).await.unwrap();
