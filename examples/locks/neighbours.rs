@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use loadtest::servers::{RedisOptions, RedisServer};
+use loadtest::servers::{RedisOptions, RedisServer, neighbour};
 use redis::aio::ConnectionManager;
 use tokio::process::Command;
 use tokio::task::JoinSet;
@@ -25,20 +25,22 @@ pub(crate) struct Neighbour {
 enum Kind {
     Rslock,
     /// A program, and the script that it runs.
-    Script(&'static str, PathBuf),
+    Script(PathBuf, PathBuf),
 }
 
 /// Those that are installed; the others are named.
 pub(crate) async fn start() -> Result<Vec<Neighbour>> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/locks");
+    // One that is not there cannot be run, which is said where its figures would be.
+    let python = neighbour("venv/bin/python").unwrap_or_else(|_| "venv/bin/python".into());
     let mut all = Vec::new();
     for (label, kind) in [
         ("rslock", Kind::Rslock),
+        ("redis-py", Kind::Script(python, here.join("redis_py.py"))),
         (
-            "redis-py",
-            Kind::Script("python3", here.join("redis_py.py")),
+            "npm redlock",
+            Kind::Script("node".into(), here.join("redlock.js")),
         ),
-        ("npm redlock", Kind::Script("node", here.join("redlock.js"))),
     ] {
         if !crate::is_wanted(label) {
             continue;
@@ -149,13 +151,12 @@ impl Neighbour {
     /// Runs the script, which prints two bare round trips in seconds, then a line for each turn.
     async fn say(
         &self,
-        program: &str,
+        program: &Path,
         script: &Path,
         tasks: usize,
         time: Duration,
     ) -> Result<Said> {
-        let modules =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("target/neighbours/node/node_modules");
+        let modules = neighbour("node/node_modules")?;
         let output = Command::new(program)
             .arg(script)
             .arg(self.redis.url())
@@ -165,7 +166,7 @@ impl Neighbour {
             .output()
             .await?;
         let errors = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{program}: {errors}");
+        ensure!(output.status.success(), "{}: {errors}", program.display());
         Said::parse(&String::from_utf8_lossy(&output.stdout)).context("the script's lines")
     }
 }

@@ -27,6 +27,7 @@ pub use mongo::MongoStandIn;
 pub use port::free_port;
 pub use postgres::{PostgresOptions, PostgresServer};
 use process::Process;
+pub use programs::neighbour;
 pub use proxy::{Address, Counts, Direction, HeldRequest, Proxy};
 pub use redis::{Append, RedisCopy, RedisOptions, RedisServer};
 pub use service::{Service, ServiceOptions};

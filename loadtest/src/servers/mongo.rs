@@ -48,7 +48,7 @@ impl MongoStandIn {
     }
 
     fn prepare() -> Result<Self> {
-        let program = programs::neighbour("nx-27017")?;
+        let program = programs::neighbour("venv/bin/nx-27017")?;
         let directory = directory("stockade-mongo-")?;
         let port = free_port()?;
         let file = |name: &str| directory.path().join(name);

@@ -56,22 +56,19 @@ pub(super) fn etcd() -> Result<PathBuf> {
     in_path("etcd").context("etcd is not in PATH; install it with `apt-get install etcd-server`")
 }
 
-/// A program from the virtual environment that scripts/install makes.
+/// What scripts/install has put beside what is built: `venv/bin/…` of Python's, `node/node_modules` of Node's.
 ///
 /// # Errors
 /// Says in one line what to run.
-pub(super) fn neighbour(name: &str) -> Result<PathBuf> {
+pub fn neighbour(path: &str) -> Result<PathBuf> {
     let target = match env::var_os("CARGO_TARGET_DIR") {
         Some(target) => PathBuf::from(target),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"),
     };
-    let program = target.join("neighbours/venv/bin").join(name);
-    match program.is_file() {
-        true => Ok(program),
-        false => bail!(
-            "{} is missing; run `scripts/install test`",
-            program.display()
-        ),
+    let found = target.join("neighbours").join(path);
+    match found.exists() {
+        true => Ok(found),
+        false => bail!("{} is missing; run `scripts/install test`", found.display()),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use loadtest::servers::{RedisOptions, RedisServer};
+use loadtest::servers::{RedisOptions, RedisServer, neighbour};
 use stockade::env::Env;
 use stockade::lock::{Kind, Released};
 use stockade::under_lock::lock;
@@ -20,21 +20,9 @@ const TURNS: u64 = 167;
 /// How often ours ask: a neighbour frees the lock without a word.
 const ASK_AGAIN_MS: &str = "3";
 
-fn neighbour(file: &str) -> PathBuf {
+fn script(file: &str) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.join("tests/neighbours").join(file)
-}
-
-/// Where `scripts/install` has put what is not Debian's.
-fn node_modules() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("target"),
-        PathBuf::from,
-    );
-    let modules = target.join("neighbours/node/node_modules");
-    let missing = "run `scripts/install test`: it is not in";
-    assert!(modules.is_dir(), "{missing} {}", modules.display());
-    modules
 }
 
 /// Three of ours and three of a neighbour's, all of which have asked before the first one gets it.
@@ -96,10 +84,9 @@ fn wanted(kind: Kind, server: String) -> Wanted {
 async fn ours_and_redis_pys_lock_exclude_each_other() {
     let (_redis, url) = masters(1).await;
     contend(&wanted(Kind::TokenLua, url.clone()), |file| {
-        // Debian's own Python, which has Debian's redis-py.
-        let mut python = Command::new("/usr/bin/python3");
+        let mut python = Command::new(neighbour("venv/bin/python").unwrap());
         python
-            .arg(neighbour("redis_py_lock.py"))
+            .arg(script("redis_py_lock.py"))
             .args([&url, "goods"])
             .arg(file);
         python
@@ -112,8 +99,8 @@ async fn ours_and_npms_redlock_exclude_each_other_on_three_masters() {
     let (_masters, urls) = masters(3).await;
     contend(&wanted(Kind::Redlock, urls.clone()), |file| {
         let mut node = Command::new("node");
-        node.env("NODE_PATH", node_modules())
-            .arg(neighbour("redlock.js"))
+        node.env("NODE_PATH", neighbour("node/node_modules").unwrap())
+            .arg(script("redlock.js"))
             .args([&urls, "goods"])
             .arg(file);
         node
