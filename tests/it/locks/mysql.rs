@@ -7,7 +7,7 @@ use stockade::env::Env;
 use stockade::lock::conformance::Subject;
 use stockade::lock::gate::Steps;
 use stockade::lock::mysql::MysqlLocks;
-use stockade::lock::{Error, Guard, Kind, Lock, OwnerId, Released, Terms};
+use stockade::lock::{Error, Extended, Guard, Kind, Lock, OwnerId, Released, Terms};
 
 use super::{TIMEOUT, conforms};
 
@@ -84,6 +84,25 @@ async fn a_session_that_the_server_ends_is_a_lost_lock_and_the_next_one_comes_in
         assert!(next.fence() > guard.fence(), "{kind}");
         assert_ne!(guard.release().await, Released::Released, "{kind}");
         assert_eq!(next.release().await, Released::Released, "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn a_row_whose_lease_ended_is_neither_prolonged_nor_released_by_who_had_it() {
+    let (locks, server) = locks("locks_ended", &Env::default()).await;
+    let lock = locks.lock(Kind::LeaseRow, "goods", Terms::default());
+    let lock = lock.unwrap();
+    for asks_for_more in [true, false] {
+        let guard = take(&lock).await;
+        let ended = "update stockade_lock set expires_at = utc_timestamp(6)";
+        server.sql("locks_ended", ended).await.unwrap();
+        assert!(!guard.is_lost(), "it must ask");
+        if asks_for_more {
+            let extended = guard.extend(Duration::from_secs(60)).await;
+            assert_eq!(extended, Extended::NotMine);
+        }
+        assert_eq!(guard.release().await, Released::NotMine);
+        assert!(is_free(&lock).await, "it was brought back");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Sessions of a database that end, or that the server would end for their silence, while they hold a lock.
+//! Sessions of a database that end, or that PostgreSQL would end for their silence, while they hold a lock.
 
 use std::time::Duration;
 
@@ -55,8 +55,6 @@ async fn postgres(database: &str) -> (&'static PostgresServer, PostgresLocks) {
 
 async fn mariadb() -> (MariadbServer, MysqlLocks) {
     let server = MariadbServer::start().await.unwrap();
-    let limit = format!("set global wait_timeout = {}", SILENCE.as_secs());
-    server.sql("", &limit).await.unwrap();
     let url = server.create_database("locks_sessions").await.unwrap();
     let locks = MysqlLocks::connect(&url, TIMEOUT, Env::default()).await;
     (server, locks.unwrap())
@@ -99,14 +97,6 @@ async fn a_session_of_mariadb_that_has_ended_is_not_said_to_be_prolonged() {
 #[tokio::test]
 async fn a_lock_of_a_connection_outlasts_the_silence_that_postgres_bears() {
     let (_, locks) = postgres("locks_silent").await;
-    let [advisory, row] =
-        OF_A_CONNECTION.map(|kind| locks.lock(kind, "goods", leased(LONG)).unwrap());
-    tokio::join!(outlasts_the_silence(&advisory), outlasts_the_silence(&row));
-}
-
-#[tokio::test]
-async fn a_lock_of_a_connection_outlasts_the_silence_that_mariadb_bears() {
-    let (_server, locks) = mariadb().await;
     let [advisory, row] =
         OF_A_CONNECTION.map(|kind| locks.lock(kind, "goods", leased(LONG)).unwrap());
     tokio::join!(outlasts_the_silence(&advisory), outlasts_the_silence(&row));
