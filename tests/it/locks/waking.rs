@@ -11,7 +11,6 @@ use stockade::lock::redis::{Bell, RedisLocks, Server};
 use stockade::lock::{Kind, OwnerId, Waiting};
 use tokio::time::Instant;
 
-use super::TIMEOUT;
 use super::queue::{HANG_LIMIT, Scene, WAITER_LEASE, granted, terms, waits};
 use super::support::{LONG, take};
 
