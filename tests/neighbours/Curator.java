@@ -2,17 +2,15 @@
  * A neighbour: so many critical sections under Apache Curator's own lock, in a process of its own.
  *
  *   java -cp /usr/share/java/curator-recipes.jar:/usr/share/java/slf4j-nop.jar Curator.java \
- *       SERVERS PATH FILE COUNT [mutex|write]
+ *       mutex|write SERVERS PATH FILE COUNT
  *
- * Says "ready" when it is connected and begins when a line comes in, so that all contend from the first turn on.
- * Each turn reads the number in FILE, adds one and writes it back: if two ever work at once, one of their turns is
- * lost, and the sum at the end shows it. Says at last between how many of its turns somebody else had one.
+ * Says "ready" when it is connected. Each turn reads the number in FILE, adds one and writes it back: if two ever
+ * work at once, one of their turns is lost, and the sum at the end shows it. Says at last the first and the last
+ * number that it wrote.
  *
  * Debian: openjdk-17-jdk-headless (the source launcher needs a compiler), libcurator-recipes-java.
  */
 
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.concurrent.TimeUnit;
@@ -29,11 +27,11 @@ public final class Curator {
     private static final int WAIT_SECONDS = 30;
 
     public static void main(String[] args) throws Exception {
-        String servers = args[0];
-        String path = args[1];
-        Path file = Path.of(args[2]);
-        int count = Integer.parseInt(args[3]);
-        String kind = args.length > 4 ? args[4] : "mutex";
+        String kind = args[0];
+        String servers = args[1];
+        String path = args[2];
+        Path file = Path.of(args[3]);
+        int count = Integer.parseInt(args[4]);
         RetryOneTime retry = new RetryOneTime(RETRY_PAUSE_MS);
         try (CuratorFramework client =
                 CuratorFrameworkFactory.newClient(servers, SESSION_MS, CONNECT_MS, retry)) {
@@ -42,7 +40,7 @@ public final class Curator {
                 throw new IllegalStateException("no connection to " + servers);
             }
             InterProcessMutex lock = lock(client, path, kind);
-            awaitStart();
+            System.out.println("ready");
             System.out.println(takeTurns(lock, file, count));
         }
     }
@@ -55,29 +53,23 @@ public final class Curator {
         };
     }
 
-    private static void awaitStart() throws Exception {
-        System.out.println("ready");
-        new BufferedReader(new InputStreamReader(System.in)).readLine();
-    }
-
-    private static int takeTurns(InterProcessMutex lock, Path file, int count) throws Exception {
+    private static String takeTurns(InterProcessMutex lock, Path file, int count) throws Exception {
+        long first = 0;
         long own = 0;
-        int handed = 0;
         for (int turn = 0; turn < count; turn++) {
             if (!lock.acquire(WAIT_SECONDS, TimeUnit.SECONDS)) {
                 throw new IllegalStateException("not granted within " + WAIT_SECONDS + " s");
             }
             try {
-                long read = Long.parseLong(Files.readString(file).trim());
-                handed += read == own ? 0 : 1;
+                own = Long.parseLong(Files.readString(file).trim()) + 1;
                 // Room for whoever is wrongly here too.
                 Thread.sleep(1);
-                own = read + 1;
                 Files.writeString(file, Long.toString(own));
+                first = turn == 0 ? own : first;
             } finally {
                 lock.release();
             }
         }
-        return handed;
+        return first + " " + own;
     }
 }

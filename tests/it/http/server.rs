@@ -200,9 +200,11 @@ async fn the_shutdown_finishes_what_is_in_flight_and_closes_what_is_idle() {
         let line = "stockade_http_requests_in_flight 2";
         metrics.lines().any(|found| found == line).then_some(())
     };
-    loadtest::servers::eventually("the reader", waits)
-        .await
-        .unwrap();
+    if let Err(error) = loadtest::servers::eventually("the reader", waits).await {
+        let metrics = get("/metrics").send(&edge).await.text;
+        let answer = timeout(Duration::from_secs(1), read_answer(&mut waiting)).await;
+        panic!("{error:#}: it got {answer:?}\n{metrics}");
+    }
 
     let address = open.address;
     let stopped = tokio::spawn(open.stop());

@@ -16,6 +16,7 @@ mod memory;
 mod mongodb;
 mod mysql;
 mod naive;
+mod neighbours;
 mod outages;
 mod pooling;
 mod postgres;
@@ -32,6 +33,7 @@ mod slots;
 mod support;
 mod waking;
 mod zookeeper;
+mod zookeeper_neighbours;
 
 use std::sync::Arc;
 use std::time::Duration;
